@@ -1,0 +1,5 @@
+"""`python -m edgespec`: the command without its script."""
+
+from .cli import main
+
+main()

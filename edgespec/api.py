@@ -1,0 +1,326 @@
+"""The Python API: load() a model, then complete(), chat() or stream()."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from edgespec.models.names import resolve
+
+from .chat import ChatTemplate, Message, encode_chat, encode_text, parse_messages
+from .drafters import DRAFTERS, Resources, build, select
+from .errors import BadRequestError, ModelLoadError
+from .generation import NO_ROLLBACK, Event, Generation
+from .llama import Context, LlamaGrammar, LoadSettings, Model, check_vocab, schema_to_gbnf
+from .options import Options, generation_request, split_options
+from .reply import Reply
+from .stats import GenerationStats, TokenEvent
+
+Prompt = str | Sequence[int]
+Messages = Sequence[Mapping[str, Any] | Message]
+
+_PROMPTS = "give text, a list of token ids (whole numbers), or a list of messages"
+
+
+class Stream(Iterator[TokenEvent]):
+    """TokenEvents of a running request; closing it cancels. After the end, `reply` holds the whole."""
+
+    def __init__(self, llm: LLM, generation: Generation) -> None:
+        self._llm, self._generation = llm, generation
+        self._events = iter(generation)
+        self._turn = threading.RLock()  # a generator may not be closed while another thread runs it
+        self._logprobs: list[float] = []
+
+    def events(self) -> Iterator[Event]:
+        """Token and round events in the order they happen. Use either this or iteration."""
+        while True:
+            with self._turn:
+                event = next(self._events, None)
+                if isinstance(event, TokenEvent) and len(self._logprobs) < len(self._generation.completion):
+                    self._logprobs.append(event.logprob)
+            if event is None:
+                self._llm.stats = self._generation.stats
+                return
+            yield event
+
+    def __next__(self) -> TokenEvent:
+        for event in self.events():
+            if isinstance(event, TokenEvent):
+                return event
+        raise StopIteration
+
+    def cancel(self) -> None:
+        """Stop soon, from any thread or a signal handler; the iteration ends by itself."""
+        self._generation.cancel()
+
+    def close(self) -> None:
+        """Stop now. The text so far stays in `reply`."""
+        self._generation.cancel()
+        with self._turn:
+            self._events.close()  # type: ignore[attr-defined]  # a generator, typed as the iterator it is used as
+            self._generation.finish("cancelled")
+            self._generation.close()
+        self._llm.stats = self._generation.stats
+
+    @property
+    def reply(self) -> Reply:
+        """The reply so far; finish_reason is "cancelled" until the request has ended by itself."""
+        g = self._generation
+        return Reply(
+            text=g.text,
+            tokens=tuple(g.completion),
+            logprobs=tuple(self._logprobs),
+            finish_reason=g.finish_reason or "cancelled",
+            model=self._llm.name,
+            drafter=self._llm.drafter,
+            stats=g.stats,
+        )
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class LLM:
+    """A loaded target, with its draft if any. Safe to use from several threads: rounds are serialised.
+
+    Sampling parameters are the fields of SamplingParams, other options those of Options, both given as
+    keywords; an unknown one raises BadRequestError.
+    """
+
+    def __init__(self, target: Context, draft: Context | None, sources: tuple[str, ...], draft_reason: str) -> None:
+        self.target, self.draft = target, draft
+        self.sources = sources
+        self.why = NO_ROLLBACK if sources and not target.can_roll_back else draft_reason
+        self.stats: GenerationStats | None = None  # of the latest request that ended
+
+    @functools.cached_property
+    def template(self) -> ChatTemplate | None:
+        """The model's chat template, if it has one. Raises ModelLoadError where it is unusable."""
+        source, vocab = self.target.model.chat_template, self.target.vocab
+        if source is None:
+            return None
+        return ChatTemplate(source, bos_token=_text(self.target, vocab.bos), eos_token=_text(self.target, vocab.eos))
+
+    @property
+    def name(self) -> str:
+        """The target's file name."""
+        return self.target.model.path.name
+
+    @property
+    def drafter(self) -> str:
+        """The sources in use, comma-separated, or "none"."""
+        return ",".join(self.sources) if self.sources and self.target.can_roll_back else "none"
+
+    def tokenize(self, text: str) -> tuple[int, ...]:
+        """Ids of a raw text, with BOS where the model wants one."""
+        return encode_text(self.target.vocab, text)
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """Visible text of ids."""
+        return self.target.vocab.detokenize(list(tokens)).decode("utf-8", "replace")
+
+    def encode(self, prompt: Prompt | Messages) -> tuple[int, ...]:
+        """Ids of a prompt: a raw text, ids, or chat messages (through the model's template)."""
+        if isinstance(prompt, str):
+            return encode_text(self.target.vocab, prompt)
+        if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
+            raise BadRequestError(f"the prompt is a {type(prompt).__name__}; {_PROMPTS}")
+        if not prompt:
+            raise BadRequestError("the prompt is empty; give some text")
+        if not any(isinstance(item, Mapping | Message) for item in prompt):
+            for token in prompt:
+                if isinstance(token, bool) or not isinstance(token, int):
+                    raise BadRequestError(f"the prompt has a {type(token).__name__} in it; {_PROMPTS}")
+                self.target.vocab.check(token)
+            return tuple(prompt)  # type: ignore[arg-type]  # whole numbers, as checked
+        if self.template is None:
+            raise BadRequestError(
+                f"{self.name} has no chat template, so it cannot chat; use complete(), or run --raw, with plain text"
+            )
+        return encode_chat(self.target.vocab, self.template, parse_messages(prompt))  # type: ignore[arg-type]  # checked there
+
+    def stream(self, prompt: Prompt | Messages, **options: Any) -> Stream:
+        """Start a request. prompt: raw text, ids, or a list of {"role", "content"} messages."""
+        chosen, params = split_options(options)
+        request = generation_request(self.encode(prompt), chosen, params)
+        widest = self.target.model.settings.max_width - 1
+        if chosen.draft_max is not None and chosen.draft_max > widest:
+            raise BadRequestError(
+                f"draft max is {chosen.draft_max}; one decode verifies at most {widest} drafted tokens"
+            )
+        grammar = self._grammar(chosen)
+        cancelled = threading.Event()
+        resources = Resources(self.draft, chosen.draft_temperature, cancelled)
+        drafter = build(self.sources, resources) if request.draft_max else None
+        why = self.why if request.draft_max else "speculation is off: draft max is 0"
+        return Stream(self, Generation(self.target, request, drafter, grammar, why=why, cancelled=cancelled))
+
+    def complete(self, prompt: Prompt, **options: Any) -> Reply:
+        """Continue a raw text or ids. Returns when finished."""
+        return self._finish(self.stream(prompt, **options))
+
+    def chat(self, messages: Messages, **options: Any) -> Reply:
+        """Answer chat messages through the model's template. Returns when finished."""
+        return self._finish(self.stream(_checked_messages(messages), **options))
+
+    async def astream(self, prompt: Prompt | Messages, **options: Any) -> AsyncIterator[TokenEvent]:
+        """stream() for asyncio: decoding happens in a thread."""
+        stream = self.stream(prompt, **options)
+        try:
+            while (event := await asyncio.to_thread(next, stream, None)) is not None:
+                yield event
+        finally:
+            stream.close()
+
+    async def acomplete(self, prompt: Prompt, **options: Any) -> Reply:
+        """complete() for asyncio; cancelling the task cancels the generation."""
+        return await self._afinish(self.stream(prompt, **options))
+
+    async def achat(self, messages: Messages, **options: Any) -> Reply:
+        """chat() for asyncio; cancelling the task cancels the generation."""
+        return await self._afinish(self.stream(_checked_messages(messages), **options))
+
+    def close(self) -> None:
+        """Free the models. Running streams fail with DecodeError."""
+        for context in (self.draft, self.target):
+            if context is not None:
+                context.close()
+                context.model.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _finish(self, stream: Stream) -> Reply:
+        with stream:
+            for _ in stream:
+                pass
+        return stream.reply
+
+    async def _afinish(self, stream: Stream) -> Reply:
+        try:
+            return await asyncio.to_thread(self._finish, stream)
+        except asyncio.CancelledError:
+            stream.cancel()
+            raise
+
+    def _grammar(self, chosen: Options) -> LlamaGrammar | None:
+        source = chosen.grammar
+        if chosen.json_schema is not None:
+            source = schema_to_gbnf(chosen.json_schema)
+        return None if source is None else LlamaGrammar(self.target.vocab, source)
+
+
+def load(
+    model: str | Path | None = None,
+    *,
+    draft: str | Path | None = "auto",
+    drafter: str = "auto",
+    ctx_size: int | None = None,
+    n_batch: int = 512,
+    threads: int | None = None,
+    gpu_layers: int | None = None,
+    draft_gpu_layers: int | None = None,
+    kv_type: str = "f16",
+    buffers: Literal["auto", "repack", "none"] = "auto",
+    flash_attn: Literal["auto", "on", "off"] = "auto",
+    parallel: int = 4,
+    max_width: int = 32,
+    progress: Callable[[str, float], None] | None = None,
+) -> LLM:
+    """Load a model for generation.
+
+    model: a path or a name; None: the starter model.  draft: a path or a name; None, "none" and
+    "auto": no draft model.  drafter: "auto" (all that are available), "none", or a
+    comma-separated list of sources.  ctx_size: tokens; None: the model's own, capped by free memory.
+    progress: called with the file's name and 0.0 to 1.0.  The rest: llama.LoadSettings.
+
+    Raises ModelNotFoundError, ModelLoadError, VocabMismatchError, BadRequestError.
+    """
+    sources = select(str(drafter), has_draft=draft is not None and str(draft) not in ("none", "auto"))
+    settings = LoadSettings(
+        n_ctx=ctx_size,
+        n_batch=n_batch,
+        threads=threads,
+        gpu_layers=gpu_layers,
+        kv_type=kv_type,
+        buffers=buffers,
+        flash_attn=flash_attn,
+        sequences=parallel,
+        max_width=max_width,
+    )
+    target = _open(resolve(_as_name(model)), settings, progress)
+    try:
+        draft_context = None
+        if any(DRAFTERS[name].needs_draft for name in sources):
+            draft_settings = LoadSettings(
+                n_ctx=None if ctx_size is None else min(ctx_size, target.n_ctx),
+                n_batch=n_batch,
+                threads=threads,
+                gpu_layers=draft_gpu_layers if draft_gpu_layers is not None else gpu_layers,
+                kv_type=kv_type,
+                buffers=buffers,
+                flash_attn=flash_attn,
+                sequences=parallel,
+                max_width=max_width,
+            )
+            draft_context = _open_draft(resolve(_as_name(draft)), draft_settings, target, progress)
+    except BaseException:
+        target.close()
+        target.model.close()
+        raise
+    return LLM(target, draft_context, sources, "" if sources else "speculation is off: no drafter was asked for")
+
+
+def _open(path: Path, settings: LoadSettings, progress: Callable[[str, float], None] | None) -> Context:
+    model = Model(path, settings, progress=(lambda f: progress(path.name, f)) if progress else None)
+    try:
+        return Context(model)
+    except BaseException:
+        model.close()
+        raise
+
+
+def _open_draft(
+    path: Path, settings: LoadSettings, target: Context, progress: Callable[[str, float], None] | None
+) -> Context:
+    context = _open(path, settings, progress)
+    try:
+        check_vocab(target.vocab, context.vocab, draft_name=path.name)
+        if context.model.recurrent:
+            raise ModelLoadError(
+                f"{path.name} cannot draft: its recurrent state cannot be rolled back token by token; "
+                "choose another draft, or --draft none"
+            )
+    except BaseException:
+        context.close()
+        context.model.close()
+        raise
+    return context
+
+
+def _checked_messages(messages: Messages) -> Messages:
+    """Messages, so that stream() does not take them for a raw text or ids."""
+    return parse_messages(messages)
+
+
+def _as_name(model: str | Path | None) -> str | None:
+    return None if model is None else str(model)
+
+
+def _text(context: Context, token: int | None) -> str:
+    return "" if token is None else context.vocab.text(token)

@@ -1,0 +1,83 @@
+"""Options that several commands share, as decorators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ..errors import BadRequestError
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}  # of every command
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _stack(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+model_options = _stack(
+    click.option("-m", "--model", metavar="NAME|PATH", help="The model; default: the starter model."),
+    click.option("--draft", default="auto", show_default=True, metavar="NAME|PATH|none|auto", help="The draft model."),
+    click.option(
+        "--drafter",
+        default="auto",
+        show_default=True,
+        metavar="auto|none|LIST",
+        help="Draft sources; a comma list such as lookup,model.",
+    ),
+    click.option("--threads", type=int, metavar="N", help="Default: physical cores."),
+    click.option("--gpu-layers", type=int, metavar="N", help="Layers of the target on the GPU; -1: all."),
+    click.option("--draft-gpu-layers", type=int, metavar="N", help="Layers of the draft on the GPU."),
+    click.option("--ctx-size", type=int, metavar="N", help="Tokens of context; default: what model and memory allow."),
+    click.option("--kv-type", default="f16", show_default=True, metavar="TYPE", help="f32, f16, bf16, q8_0, q4_0, ..."),
+    click.option("--buffers", default="auto", show_default=True, metavar="auto|repack|none", help="Weight layout."),
+    click.option("--flash-attn", default="auto", show_default=True, metavar="auto|on|off", help="auto: off on CPU."),
+)
+
+sampling_options = _stack(
+    click.option("--temperature", type=float, default=0.8, show_default=True, help="0: greedy."),
+    click.option("--top-k", type=int, default=40, show_default=True, help="0: off."),
+    click.option("--top-p", type=float, default=0.95, show_default=True, help="1: off."),
+    click.option("--min-p", type=float, default=0.05, show_default=True, help="0: off."),
+    click.option("--typical", type=float, default=1.0, show_default=True, help="Locally typical mass; 1: off."),
+    click.option("--repeat-penalty", type=float, default=1.0, show_default=True, help="1: off."),
+    click.option("--frequency-penalty", type=float, default=0.0, show_default=True, help="0: off."),
+    click.option("--presence-penalty", type=float, default=0.0, show_default=True, help="0: off."),
+    click.option("--logit-bias", multiple=True, metavar="ID=BIAS", help="Add BIAS to a token's logit; -inf bans it."),
+    click.option("--grammar", metavar="FILE", help="GBNF grammar that the output follows."),
+    click.option("--json-schema", metavar="FILE", help="JSON schema that the output follows."),
+    click.option("--seed", type=int, metavar="N", help="Repeat this exact run (with a fixed --draft-max)."),
+    click.option("--verify", default="block", show_default=True, metavar="block|token", help="Acceptance rule."),
+)
+
+
+def logit_bias(pairs: tuple[str, ...]) -> dict[int, float]:
+    """{id: bias} from ID=BIAS texts."""
+    bias = {}
+    for pair in pairs:
+        token, _, value = pair.partition("=")
+        try:
+            bias[int(token)] = float(value)
+        except ValueError:
+            raise BadRequestError(f"--logit-bias {pair!r} is not ID=BIAS, such as 42=-5 or 42=-inf") from None
+    return bias
+
+
+def text_file(option: str, path: str | None) -> str | None:
+    """The text of a file that an option names."""
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise BadRequestError(f"cannot read {option} {path}: {why}") from error

@@ -1,0 +1,142 @@
+"""edgespec run: one prompt in, one answer out."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import BadRequestError, Cancelled
+from .options import SETTINGS, logit_bias, model_options, sampling_options, text_file
+
+if TYPE_CHECKING:
+    from ..api import LLM, Stream
+
+
+@click.command(context_settings=SETTINGS)
+@click.argument("prompt", required=False)
+@model_options
+@click.option("--draft-max", type=int, metavar="K", help="Tokens drafted per round; 0: plain decoding.")
+@click.option("-n", "--max-tokens", type=int, metavar="N", help="Default: until the answer or the context ends.")
+@sampling_options
+@click.option("--system", metavar="TEXT", help="System prompt.")
+@click.option("--stop", multiple=True, metavar="TEXT", help="End the answer before TEXT. Repeatable.")
+@click.option("--raw", is_flag=True, help="Complete the text instead of answering it (no chat template).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@click.option("--jsonl", is_flag=True, help="Print token and round events as JSON lines, then the object of --json.")
+@click.option("--sources", is_flag=True, help="Colour and mark each token by who proposed it.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no statistics on standard error.")
+def run(prompt: str | None, **options: Any) -> int:
+    """Answer PROMPT. Piped standard input is added after it; `-` or no PROMPT: standard input alone.
+
+    Only the answer goes to standard output. Exit codes: 0 ok, 1 error, 2 usage, 3 model not found,
+    4 model unusable, 5 context full, 130 interrupted.
+    """
+    if options["as_json"] and options["jsonl"]:
+        raise BadRequestError("give --json or --jsonl, not both")
+    from ..options import check_options
+
+    text = _prompt(prompt)
+    request = _request(options)
+    check_options(**request)
+    quiet = options["quiet"]
+    with _load(options, quiet=quiet) as llm:
+        stream = llm.stream(_question(llm, text, options, quiet=quiet), **request)
+        with stream, _interruptible(stream):
+            _write(stream, options)
+        reply = stream.reply
+        if options["as_json"] or options["jsonl"]:
+            click.echo(json.dumps(reply.to_json(), ensure_ascii=False))
+        if not quiet:
+            from .summary import summary
+
+            click.echo(summary(reply), err=True)
+        if reply.finish_reason == "cancelled":
+            return Cancelled.exit_code
+    return 0
+
+
+def _prompt(prompt: str | None) -> str:
+    """Prompt argument, blank line, standard input; as in a pipe."""
+    piped = ""
+    if prompt == "-" or not sys.stdin.isatty():
+        try:
+            piped = sys.stdin.buffer.read().decode("utf-8", "replace")
+        except OSError as error:
+            raise BadRequestError(f"cannot read standard input: {error.strerror}") from error
+    given = "" if prompt in (None, "-") else str(prompt)
+    text = f"{given}\n\n{piped}" if given and piped.strip() else given or piped
+    if not text.strip():
+        raise BadRequestError("the prompt is empty; give it as an argument or on standard input")
+    return text
+
+
+def _request(options: dict[str, Any]) -> dict[str, Any]:
+    """Request options as the API takes them."""
+    same = (
+        "max_tokens", "draft_max", "temperature", "top_k", "top_p", "min_p", "typical", "repeat_penalty",
+        "frequency_penalty", "presence_penalty", "seed", "verify", "stop",
+    )  # fmt: skip
+    return {
+        **{name: options[name] for name in same},
+        "logit_bias": logit_bias(options["logit_bias"]),
+        "grammar": text_file("--grammar", options["grammar"]),
+        "json_schema": text_file("--json-schema", options["json_schema"]),
+    }
+
+
+def _load(options: dict[str, Any], *, quiet: bool) -> LLM:
+    from ..api import load
+    from .progress import loading
+
+    same = (
+        "draft", "drafter", "threads", "gpu_layers", "draft_gpu_layers", "ctx_size", "kv_type", "buffers", "flash_attn",
+    )  # fmt: skip
+    with loading(show=not quiet and sys.stderr.isatty()) as progress:
+        llm = load(options["model"], progress=progress, **{name: options[name] for name in same})
+    if options["model"] is None and not quiet:
+        click.echo(f"no model given: using the starter model, {llm.name} (choose another with -m)", err=True)
+    if not quiet and sys.stderr.isatty():
+        click.echo(f"{llm.name}: {llm.target.memory}", err=True)
+    return llm
+
+
+def _question(llm: LLM, text: str, options: dict[str, Any], *, quiet: bool) -> Any:
+    """The prompt as the model takes it: chat messages, or raw text."""
+    if options["raw"] or llm.template is None:
+        if not options["raw"] and not quiet:
+            click.echo(f"{llm.name} has no chat template: completing the text as it is", err=True)
+        if options["system"] is not None:
+            raise BadRequestError("--system needs a chat template; leave it out, or put it into the prompt")
+        return text
+    system = [] if options["system"] is None else [{"role": "system", "content": options["system"]}]
+    return [*system, {"role": "user", "content": text}]
+
+
+@contextmanager
+def _interruptible(stream: Stream) -> Iterator[None]:
+    """The first Ctrl+C ends the answer and keeps its text; the second ends the program."""
+
+    def stop(*_: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        stream.cancel()
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _write(stream: Stream, options: dict[str, Any]) -> None:
+    from .output import writer
+
+    show = writer(options)
+    for event in stream.events():
+        show.event(event)
+    show.end()

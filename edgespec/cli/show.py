@@ -1,0 +1,188 @@
+"""`edgespec show`: what a GGUF file is, from its header."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..models.header import Header, read_header
+from ..models.memory import default_context, estimate
+from ..models.names import resolve
+from ..text import sanitize
+from .options import SETTINGS
+
+PLAIN_WIDTH = 500  # columns where stdout is not a terminal: nothing is cut or folded for a reader that has no columns
+
+
+@click.command("show", context_settings=SETTINGS)
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def show(name: str, as_json: bool) -> None:
+    """Show what the model NAME is: a path to a GGUF file, or smollm2-135m.
+
+    Architecture, size, quantization per type, context, tokenizer, template, license: read from the file's header
+    alone, so this is quick for a model of any size.
+
+    --json keys: path, file_size, gguf_version, architecture, name, license, parameters, quantization,
+    types (a list of type, tensors, bytes, share), context_length, block_count, embedding_length, head_count and
+    head_count_kv (a number, or a list with one per layer), tokenizer (model, pre, vocab_size, bos_id, bos, eos_id, eos,
+    eot_id, eot, add_bos), chat_template (the text), memory (n_ctx: the default context
+    here, and the bytes it takes: weights, kv, compute), split (no, count; null for a whole file). What a file does not
+    say is null.
+    """
+    header = read_header(resolve(name))
+    facts = describe(header)
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    console = Console(highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    with console.capture() as capture:
+        console.print(_overview(header, facts))
+        if header.tensors:
+            console.print()
+            console.print(_types(facts))
+    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def describe(header: Header) -> dict[str, Any]:
+    """The object that --json prints; its keys are in the command's help."""
+    tokenizer = header.tokenizer
+    total = sum(usage.nbytes for usage in header.quantization)
+    return {
+        "path": os.fsencode(header.path).decode("utf-8", "replace"),
+        "file_size": header.file_size,
+        "gguf_version": header.version,
+        "architecture": header.arch,
+        "name": header.name,
+        "license": header.license,
+        "parameters": header.parameters,
+        "quantization": header.quant,
+        "types": [
+            {"type": u.type, "tensors": u.count, "bytes": u.nbytes, "share": u.nbytes / total if total else 0.0}
+            for u in header.quantization
+        ],
+        "context_length": header.context_length,
+        "block_count": header.block_count,
+        "embedding_length": header.embedding_length,
+        "head_count": header.head_count,
+        "head_count_kv": header.head_count_kv,
+        "tokenizer": {
+            "model": tokenizer.model,
+            "pre": tokenizer.pre,
+            "vocab_size": tokenizer.vocab_size,
+            "bos_id": tokenizer.bos_id,
+            "bos": _token(header, tokenizer.bos_id),
+            "eos_id": tokenizer.eos_id,
+            "eos": _token(header, tokenizer.eos_id),
+            "eot_id": tokenizer.eot_id,
+            "eot": _token(header, tokenizer.eot_id),
+            "add_bos": tokenizer.add_bos,
+        },
+        "chat_template": header.chat_template,
+        "memory": asdict(estimate(header, default_context(header))),
+        "split": {"no": header.split_no, "count": header.split_count} if header.split_count > 1 else None,
+    }
+
+
+def _overview(header: Header, facts: dict[str, Any]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    size = f"{header.file_size:,} bytes ({_bytes(header.file_size)})"
+    rows = {
+        "model": header.name,
+        "file": facts["path"],
+        "size": size,
+        "architecture": header.arch,
+        "parameters": f"{header.parameters:,} ({_count(header.parameters)})",
+        "quantization": header.quant,
+        "context": None if header.context_length is None else f"{header.context_length:,} tokens",
+        "layers": header.block_count,
+        "embedding": header.embedding_length,
+        "heads": _heads(header),
+        "tokenizer": _tokenizer(header, facts["tokenizer"]),
+        "chat template": _template(header.chat_template),
+        "memory": f"{estimate(header, default_context(header))}, the default here",
+        "license": header.license,
+        "format": f"GGUF version {header.version}, {len(header.tensors)} tensors",
+    }
+    if header.split_count > 1:
+        rows["part"] = f"{header.split_no + 1} of {header.split_count} (the counts above are of this part)"
+    for label, value in rows.items():
+        table.add_row(Text(label), Text("not given" if value is None else _line(str(value))))
+    return table
+
+
+def _types(facts: dict[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("type", no_wrap=True)
+    for column in ("tensors", "bytes", "share"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for usage in facts["types"]:
+        table.add_row(usage["type"], f"{usage['tensors']:,}", f"{usage['bytes']:,}", f"{usage['share']:.1%}")
+    return table
+
+
+def _heads(header: Header) -> str | None:
+    if header.head_count is None:
+        return None
+    heads = _per_layer(header.head_count)
+    return (
+        heads if header.head_count_kv is None else f"{heads} ({_per_layer(header.head_count_kv)} for keys and values)"
+    )
+
+
+def _per_layer(count: int | tuple[int, ...]) -> str:
+    if isinstance(count, int):
+        return str(count)
+    low, high = min(count, default=0), max(count, default=0)
+    return str(low) if low == high else f"{low} to {high} by layer"
+
+
+def _tokenizer(header: Header, facts: dict[str, Any]) -> str | None:
+    if header.tokenizer.model is None:
+        return None
+    parts = [header.tokenizer.model + (f" ({header.tokenizer.pre})" if header.tokenizer.pre else "")]
+    parts.append(f"{header.tokenizer.vocab_size:,} tokens")
+    for kind in ("bos", "eos", "eot"):
+        if facts[f"{kind}_id"] is not None:
+            text = f" {facts[kind]}" if facts[kind] is not None else ""
+            parts.append(f"{kind.upper()} {facts[f'{kind}_id']}{text}")
+    if header.tokenizer.add_bos is not None:
+        parts.append("BOS is added" if header.tokenizer.add_bos else "BOS is not added")
+    return ", ".join(parts)
+
+
+def _template(template: str | None) -> str:
+    if template is None:
+        return "no"
+    first = next((line for line in template.splitlines() if line.strip()), "")
+    return f"yes: {_line(first)[:72]}" + ("..." if len(first) > 72 or first != template else "")
+
+
+def _token(header: Header, token: int | None) -> str | None:
+    if token is None or "tokenizer.ggml.tokens" not in header.metadata:
+        return None
+    return header.token_text(token).decode("utf-8", "replace")
+
+
+def _line(text: str) -> str:
+    """Text of a file on one line, without anything that a terminal would act on."""
+    return sanitize(" ".join(text.split()))
+
+
+def _bytes(n: int) -> str:
+    return f"{n / 1e9:.2f} GB" if n >= 1e9 else f"{n / 1e6:.1f} MB" if n >= 1e6 else f"{n / 1e3:.1f} kB"
+
+
+def _count(n: int) -> str:
+    return f"{n / 1e9:.2f} billion" if n >= 1e9 else f"{n / 1e6:.1f} million" if n >= 1e6 else f"{n / 1e3:.1f} thousand"

@@ -1,0 +1,38 @@
+"""Several sources in a fixed order: the first that has a draft is used this round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..drafting import NO_DRAFT, Draft, Drafter
+from ..sampling import Sampler
+from ..stats import RoundEvent
+
+
+class ChainDrafter:
+    """Asks each drafter in turn. A draft keeps its own source name and its own proposals."""
+
+    def __init__(self, drafters: Sequence[Drafter]) -> None:
+        self._drafters = tuple(drafters)
+
+    @property
+    def name(self) -> str:
+        return ",".join(d.name for d in self._drafters)
+
+    def draft(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Draft:
+        """The first non-empty draft."""
+        for drafter in self._drafters:
+            draft = drafter.draft(tokens, k, sampler, rng)
+            if draft.tokens:
+                return draft
+        return NO_DRAFT
+
+    def observe(self, event: RoundEvent) -> None:
+        for drafter in self._drafters:
+            drafter.observe(event)
+
+    def close(self) -> None:
+        for drafter in self._drafters:
+            drafter.close()

@@ -1,0 +1,85 @@
+"""Draft-model speculation: a small model of the same vocabulary proposes (arXiv 2211.17192, 2302.01318)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..distribution import Distribution
+from ..drafting import NO_DRAFT, Draft
+from ..errors import BadRequestError
+from ..sampling import Sampler
+from ..scoring import ScoredSequence, Scorer, ScoreRequest
+from ..stats import RoundEvent
+
+
+class ModelDrafter:
+    """Samples up to k tokens from a draft model, one decode each.
+
+    The draft model reads the conversation at its first draft, not before. temperature: the draft's own;
+    None: the request's. A context smaller than the target's is handled by reading only the latest text.
+    """
+
+    name = "model"
+
+    def __init__(
+        self, scorer: Scorer, *, temperature: float | None = None, cancelled: threading.Event | None = None
+    ) -> None:
+        """cancelled: the request's, so that reading a long prompt stops when the request does."""
+        self._scorer = scorer
+        self._cancelled = cancelled
+        self._temperature = temperature
+        self._sequence: ScoredSequence | None = None
+        self._seen, self._unknown = 0, False
+
+    def draft(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Draft:
+        """Up to k sampled tokens with the distribution each was drawn from; stops after an end token."""
+        window = [*tokens[self._start(len(tokens) + k) :]]
+        k = min(k, self._scorer.n_ctx - len(window))
+        if k <= 0 or not window or not self._can_read(tokens):
+            return NO_DRAFT
+        if self._sequence is None:
+            self._sequence = self._scorer.sequence(window)
+        walk = sampler.walk(tokens, self._temperature)
+        drafted: list[int] = []
+        proposals: list[Distribution] = []
+        for _ in range(k):
+            with self._scorer.turn:
+                row = self._scorer.score([ScoreRequest(self._sequence, window, (), self._cancelled)])[0][0]
+                try:
+                    proposal = walk.distribution(row)
+                except BadRequestError:  # bias and grammar leave nothing that this vocabulary has
+                    break  # nothing was drawn yet, so to stop here is free
+            token = proposal.sample(rng)
+            drafted.append(token)
+            proposals.append(proposal)
+            if len(drafted) == k or self._scorer.vocab.is_eog(token):  # the end token itself is kept
+                break
+            walk.advance(token)
+            window.append(token)
+        return Draft(tuple(drafted), tuple(proposals), self.name) if drafted else NO_DRAFT
+
+    def _can_read(self, tokens: Sequence[int]) -> bool:
+        """False once the text holds a token that only the target's padded vocabulary has."""
+        if len(tokens) < self._seen:
+            self._seen, self._unknown = 0, False
+        self._unknown = self._unknown or any(t >= self._scorer.vocab.size for t in tokens[self._seen :])
+        self._seen = len(tokens)
+        return not self._unknown
+
+    def _start(self, length: int) -> int:
+        """First token the draft reads. Moves in large steps, so that its cache is rebuilt rarely."""
+        over = length - self._scorer.n_ctx
+        step = max(1, self._scorer.n_ctx // 2)
+        return 0 if over <= 0 else -(-over // step) * step
+
+    def observe(self, event: RoundEvent) -> None:
+        """Nothing to learn: the cache is brought up to date by the next draft."""
+
+    def close(self) -> None:
+        """Give the draft's cache back."""
+        if self._sequence is not None:
+            self._sequence.close()
+            self._sequence = None

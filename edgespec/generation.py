@@ -1,0 +1,367 @@
+"""The loop: propose, decode, commit; one round of one or several generations shares one target decode.
+
+Invariants: between rounds the cache holds exactly tokens[:-1]; every round commits at least one token;
+a draft never exceeds the room left in the context, in max_tokens or in one decode.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from .distribution import Distribution
+from .drafting import NO_DRAFT, Draft, Drafter
+from .errors import BadRequestError, Cancelled, ContextFullError, DecodeError
+from .sampling import Grammar, Sampler, SamplingParams, Walk
+from .scoring import Rows, Scorer, ScoreRequest
+from .stats import DraftedToken, GenerationStats, RoundEvent, TokenEvent
+from .text import OutputText
+from .verification import VERIFIERS, Verdict, verify_greedy
+
+Event = TokenEvent | RoundEvent
+T = TypeVar("T")
+
+NO_ROLLBACK = "speculation is off for this model: its recurrent state cannot be rolled back"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerationRequest:
+    """What to generate.
+
+    prompt: token ids.  max_tokens: None: until the context is full.  stop: strings that end the text and
+    are not shown.  draft_max: K, tokens drafted per round; 0: plain decoding.  verify: "block" (arXiv
+    2403.10444) or "token" (arXiv 2211.17192).
+    """
+
+    prompt: tuple[int, ...]
+    params: SamplingParams = SamplingParams()
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    draft_max: int = 3
+    verify: str = "block"
+
+    def __post_init__(self) -> None:
+        if not self.prompt:
+            raise BadRequestError("the prompt is empty; give some text")
+        if self.max_tokens is not None:
+            _check_whole("max tokens", self.max_tokens, 1)
+        _check_whole("draft max", self.draft_max, 0)
+        if not isinstance(self.verify, str) or self.verify not in VERIFIERS:
+            raise BadRequestError(f"verify is {self.verify!r}; choose one of {', '.join(VERIFIERS)}")
+
+
+class Generation:
+    """One running request: plain state, and an iterator over its events.
+
+    tokens: prompt and committed tokens.  text: visible text so far.  finish_reason: None while running,
+    then "stop", "length" or "cancelled".
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        request: GenerationRequest,
+        drafter: Drafter | None = None,
+        grammar: Grammar | None = None,
+        *,
+        why: str = "",
+        cancelled: threading.Event | None = None,
+    ) -> None:
+        """why: one sentence on why nothing drafts, kept in stats.  cancelled: shared with the drafter."""
+        if len(request.prompt) >= scorer.n_ctx:
+            raise ContextFullError(
+                f"the prompt has {len(request.prompt)} tokens and the context of {scorer.n_ctx} has room for "
+                f"{scorer.n_ctx - 1}; shorten the prompt or raise --ctx-size",
+                needed=len(request.prompt),
+                available=scorer.n_ctx - 1,
+            )
+        self.scorer = scorer
+        self.request = request
+        self.drafter = drafter if scorer.can_roll_back and request.draft_max else None
+        if drafter is not None and self.drafter is None:
+            drafter.close()
+        self.tokens = list(request.prompt)
+        self.prompt_len = len(request.prompt)
+        self.sampler = Sampler(request.params, scorer.vocab.size, grammar)
+        self.rng = np.random.default_rng(request.params.seed)
+        self.output = OutputText(request.stop)
+        self.sequence = scorer.sequence(request.prompt)
+        self.cancelled = cancelled or threading.Event()
+        self.finish_reason: str | None = None
+        self.stats = GenerationStats(prompt_tokens=self.prompt_len)
+        self.stats.why = NO_ROLLBACK if drafter and not scorer.can_roll_back else why
+        self.text = ""
+        self._closed = False
+
+    @property
+    def completion(self) -> list[int]:
+        """Committed tokens after the prompt; an end token is not among them."""
+        return self.tokens[self.prompt_len :]
+
+    def propose(self, width: int) -> Draft:
+        """This round's draft, at most `width` rows with the one that needs no draft."""
+        if self.drafter is None or not self.completion_started:
+            return NO_DRAFT
+        left = self.request.max_tokens
+        room = min(
+            self.request.draft_max,
+            width - 1,
+            self.scorer.n_ctx - len(self.tokens) - 1,
+            self.scorer.n_ctx if left is None else left - (len(self.tokens) - self.prompt_len) - 1,
+        )
+        if room <= 0:
+            return NO_DRAFT
+        draft = self.drafter.draft(self.tokens, room, self.sampler, self.rng)
+        return self._checked(draft, room)
+
+    @property
+    def completion_started(self) -> bool:
+        """False until the prompt pass has given its token."""
+        return len(self.tokens) > self.prompt_len or self.finish_reason is not None
+
+    def _checked(self, draft: Draft, room: int) -> Draft:
+        """Cut after an end token; refuse what no verifier may see."""
+        size, vocab = self.scorer.vocab.size, self.scorer.vocab
+        if len(draft.tokens) > room or len(draft.proposals) != len(draft.tokens):
+            raise DecodeError(
+                f"drafter {draft.source!r} gave {len(draft.tokens)} tokens and {len(draft.proposals)} proposals "
+                f"where up to {room} of each were asked for"
+            )
+        for i, token in enumerate(draft.tokens):
+            if not 0 <= token < size:
+                raise DecodeError(f"drafter {draft.source!r} proposed token id {token}; ids run from 0 to {size - 1}")
+            if vocab.is_eog(token):
+                return draft.cut(i + 1)
+        return draft
+
+    def commit(self, draft: Draft, rows: Rows, timing: Timing) -> list[Event]:
+        """Verify the draft on the target's rows, take the new tokens, and report them."""
+        start = time.perf_counter()
+        first = not self.completion_started
+        number = self.stats.rounds + (0 if first else 1)
+        walk = self.sampler.walk(self.tokens)
+        targets: _Lazy[Distribution] | None = None
+        if self.sampler.greedy:
+            winners = _Lazy(walk, draft.tokens, rows, Walk.winner)
+            verdict = verify_greedy(draft.tokens, winners)
+            looked = [1.0 if w == t else 0.0 for w, t in zip(winners.known, draft.tokens, strict=False)]
+        else:
+            targets = _Lazy(walk, draft.tokens, rows, Walk.distribution)
+            verdict = VERIFIERS[self.request.verify](draft.tokens, draft.proposals, targets, self.rng)
+            looked = [float(p.prob(t)) for p, t in zip(targets.known, draft.tokens, strict=False)]
+        before = len(self.tokens)
+        events: list[Event] = list(self._take(verdict, draft, rows, number))
+        self.sequence.truncate(len(self.tokens) - 1)
+        if first:
+            self.stats.prompt_ms = timing.verify_ms + timing.other_ms + _ms(start)
+        else:
+            event = RoundEvent(
+                round=number,
+                source=draft.source,
+                k=len(draft.tokens),
+                drafted=self._drafted(draft, verdict, looked),
+                accepted=verdict.accepted,
+                produced=len(verdict.tokens),
+                emitted=tuple(self.tokens[before:]),
+                draft_ms=timing.draft_ms,
+                verify_ms=timing.verify_ms,
+                other_ms=timing.other_ms + _ms(start),
+            )
+            self.stats.record(event)
+            if self.drafter is not None:
+                self.drafter.observe(event)
+            events.append(event)
+        return events
+
+    def _take(self, verdict: Verdict, draft: Draft, rows: Rows, number: int) -> Iterator[TokenEvent]:
+        """Commit the verdict's tokens up to a stop, an end token or a limit."""
+        vocab, limit = self.scorer.vocab, self.request.max_tokens
+        for i, token in enumerate(verdict.tokens):
+            if i < verdict.accepted:
+                source = draft.source
+            else:
+                source = "bonus" if draft.tokens and verdict.accepted == len(draft.tokens) else "target"
+            if vocab.is_eog(token):
+                self.finish_reason = "stop"
+                held = self.output.finish()
+                if held:  # the end token is no part of the text, but what waited for it is
+                    self.text += held
+                    yield TokenEvent(held, token, source, log_probability(rows[i], token), number)
+                return
+            self.tokens.append(token)
+            self.sampler.commit(token)
+            self.stats.completion_tokens += 1
+            text = self.output.push(vocab.piece(token))
+            if self.output.stopped:
+                self.finish_reason = "stop"
+            elif self.stats.completion_tokens == limit or len(self.tokens) >= self.scorer.n_ctx:
+                self.finish_reason = "length"
+                text += self.output.finish()
+            self.text += text
+            yield TokenEvent(text, token, source, log_probability(rows[i], token), number)
+            if self.finish_reason:
+                return
+
+    def _drafted(self, draft: Draft, verdict: Verdict, looked: list[float]) -> tuple[DraftedToken, ...]:
+        piece = self.scorer.vocab.piece
+        return tuple(
+            DraftedToken(
+                id=token,
+                text=piece(token).decode("utf-8", "replace"),
+                q=float(q.prob(token)),
+                p=looked[i] if i < len(looked) else None,
+                accepted=i < verdict.accepted,
+            )
+            for i, (token, q) in enumerate(zip(draft.tokens, draft.proposals, strict=True))
+        )
+
+    def cancel(self) -> None:
+        """Ask to stop, from any thread: before the next round, or within a long prompt."""
+        self.cancelled.set()
+
+    def finish(self, reason: str) -> str:
+        """End now; returns text that was held back, which is part of self.text from here on."""
+        held = ""
+        if self.finish_reason is None:
+            self.finish_reason = reason
+            held = self.output.finish()
+            self.text += held
+        return held
+
+    def __iter__(self) -> Iterator[Event]:
+        """Run to the end, yielding events; closing the iterator cancels."""
+        try:
+            while self.finish_reason is None:
+                yield from step(self.scorer, [self])[0]
+        finally:
+            self.finish("cancelled")
+            self.close()
+
+    def close(self) -> None:
+        """Give back the cache, holding tokens[:-1], and the drafter."""
+        if not self._closed:
+            self._closed = True
+            self.sequence.truncate(len(self.tokens) - 1)
+            self.sequence.close()
+            if self.drafter is not None:
+                self.drafter.close()
+                if not self.stats.drafted and not self.stats.why:
+                    self.stats.why = "no source had a draft"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Milliseconds of a round before commit."""
+
+    draft_ms: float
+    verify_ms: float
+    other_ms: float
+
+
+class _Lazy(Sequence[T], Generic[T]):
+    """Row i's winner or distribution, computed when a verifier first asks: most rejections are early."""
+
+    def __init__(self, walk: Walk, drafted: tuple[int, ...], rows: Rows, compute: Callable[[Walk, Rows], T]) -> None:
+        self._walk, self._drafted, self._rows, self._compute = walk, drafted, rows, compute
+        self.known: list[T] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, i: int) -> T:  # type: ignore[override]  # verifiers index, they never slice
+        while len(self.known) <= i:
+            n = len(self.known)
+            if n:
+                self._walk.advance(self._drafted[n - 1])
+            self.known.append(self._compute(self._walk, self._rows[n]))
+        return self.known[i]
+
+
+def step(scorer: Scorer, generations: Sequence[Generation]) -> list[list[Event]]:
+    """One round for every unfinished generation, in one target decode; events per generation, in order.
+
+    All generations must be on `scorer`; more than it holds at once take several decodes. A cancelled one
+    finishes without decoding.
+    """
+    events: list[list[Event]] = [[] for _ in generations]
+    running = []
+    for i, g in enumerate(generations):
+        if g.finish_reason is None and g.cancelled.is_set():
+            events[i] += _cancelled(g)
+        if g.finish_reason is None:
+            running.append(i)
+    at_once = min(scorer.max_width, scorer.max_sequences)
+    for start in range(0, len(running), at_once):
+        group = running[start : start + at_once]
+        for i, new in zip(group, _round(scorer, [generations[i] for i in group]), strict=True):
+            events[i] += new
+    return events
+
+
+def _round(scorer: Scorer, running: Sequence[Generation]) -> list[list[Event]]:
+    """Propose, decode, commit."""
+    started = time.perf_counter()
+    drafts, draft_ms = [], []
+    width = scorer.max_width
+    try:
+        for after, g in zip(range(len(running) - 1, -1, -1), running, strict=True):
+            begin = time.perf_counter()
+            drafts.append(g.propose(width - after))  # one row stays for each generation that follows
+            draft_ms.append(_ms(begin) if g.drafter is not None else 0.0)
+            width -= len(drafts[-1].tokens) + 1
+        requests = [
+            ScoreRequest(g.sequence, g.tokens, draft.tokens, g.cancelled)
+            for g, draft in zip(running, drafts, strict=True)
+        ]
+        with scorer.turn:
+            begin = time.perf_counter()
+            scored = scorer.score(requests)
+            verify_ms = _ms(begin)
+            other_ms = max(0.0, _ms(started) - verify_ms - sum(draft_ms)) / len(running)
+            return [
+                g.commit(draft, rows, Timing(ms, verify_ms, other_ms))
+                for g, draft, rows, ms in zip(running, drafts, scored, draft_ms, strict=True)
+            ]
+    except Cancelled:
+        return [_cancelled(g) if g.cancelled.is_set() else [] for g in running]
+    except ContextFullError:
+        if len(running) == 1:
+            raise
+        # Each fits the context, not all at once: one by one they take each other's room.
+        return [_round(scorer, [g])[0] for g in running]
+
+
+def generate(
+    scorer: Scorer,
+    request: GenerationRequest,
+    drafter: Drafter | None = None,
+    grammar: Grammar | None = None,
+) -> Generation:
+    """A generation to iterate over: `for event in generate(...)`."""
+    return Generation(scorer, request, drafter, grammar)
+
+
+def log_probability(row: Rows, token: int) -> float:
+    """log-softmax of raw logits `row`, shape (V,), at `token`; natural log."""
+    top = row.max()
+    return float(row[token] - top) - float(np.log(np.exp(row - top).sum()))
+
+
+def _cancelled(g: Generation) -> list[Event]:
+    """End a generation; text that waited for a possible stop string comes out as a last event."""
+    text = g.finish("cancelled")
+    return [TokenEvent(text, g.tokens[-1], "target", 0.0, g.stats.rounds)] if text else []
+
+
+def _ms(since: float) -> float:
+    return 1000 * (time.perf_counter() - since)
+
+
+def _check_whole(name: str, value: object, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise BadRequestError(f"{name} is {value!r}; it must be a whole number of at least {low}")

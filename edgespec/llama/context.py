@@ -1,0 +1,385 @@
+"""The KV cache of one model and the decodes over it.
+
+A Sequence never promises that its cache survives: another one may need the room. Whoever scores
+passes all its tokens, and what the cache lacks is decoded again. That one rule is rollback, prefix
+reuse and sharing at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+import time
+from collections.abc import Sequence as TokenSequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgespec.models.memory import MICRO_BATCH, MemoryEstimate, default_context, estimate
+
+from ..errors import BadRequestError, Cancelled, ContextFullError, DecodeError, ModelLoadError
+from ..scoring import Rows, ScoreRequest
+from . import binding
+from .batch import Batch
+from .interrupt import Interrupt
+from .model import Model
+from .sequence import Sequence, Slot, common_prefix
+from .vocab import LlamaVocab
+
+_KV_FULL, _ABORTED = 1, 2
+_SNAPSHOTS = 8  # longest draft on a recurrent model that can roll back
+
+
+class Context:
+    """A KV cache for several sequences on one Model, and the decodes over it. Safe to call from threads.
+
+    Implements scoring.Scorer.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._lib = binding.lib()
+        self.model = model
+        settings = model.settings
+        self.n_ctx: int = settings.n_ctx or default_context(
+            model.header, kv_type=settings.kv_type, flash=settings.flash_attention != 0
+        )
+        self.n_batch = min(settings.n_batch, self.n_ctx)
+        self.max_width = min(settings.max_width, self.n_batch, self.n_ctx)
+        self.n_threads = settings.n_threads
+        self._handle = self._open()
+        self._memory = self._lib.llama_get_memory(self._handle)
+        self._batch = Batch(max(self.n_batch, self.max_width))
+        self._slots = [Slot(i) for i in range(settings.sequences)]
+        self._clock = itertools.count(1)
+        self.turn = threading.RLock()  # held from a score() until its rows are read, by whoever shares this context
+        self._logits: tuple[int, Rows] | None = None
+        self._interrupt = Interrupt()
+        self.decode_seconds = 0.0  # total wall time inside llama.cpp: what is left of a round is ours
+        model.opened(self)
+        self._window = int(self._lib.llama_model_n_swa(model.handle))
+        self.can_roll_back = not model.recurrent or (not self._window and self._test_rollback())
+        if model.recurrent and self.can_roll_back:
+            self.max_width = min(self.max_width, self._snapshots + 1)
+
+    @property
+    def vocab(self) -> LlamaVocab:
+        return self.model.vocab
+
+    @property
+    def max_sequences(self) -> int:
+        """Requests one score() call may hold.
+
+        One where rollback uses snapshots of recurrent states: a decode of several sequences may move their states
+        but not the snapshots. Decodes of single sequences move nothing.
+        """
+        return 1 if self.model.recurrent and self.can_roll_back else len(self._slots)
+
+    @property
+    def memory(self) -> MemoryEstimate:
+        """What the weights and this context take."""
+        settings = self.model.settings
+        return estimate(self.model.header, self.n_ctx, kv_type=settings.kv_type, flash=settings.flash_attention != 0)
+
+    def sequence(self, tokens: TokenSequence[int] = ()) -> Sequence:
+        """Open a sequence, on the idle cache that shares the longest prefix with `tokens`."""
+        with self.turn:
+            self._require_open()
+            sequence = Sequence(self)
+            idle = [s for s in self._slots if s.owner is None]
+            if idle:
+                best = max(idle, key=lambda s: (common_prefix(s.tokens, tokens), -len(s.tokens), -s.used))
+                self._give(best, sequence)
+            return sequence
+
+    def score(self, requests: TokenSequence[ScoreRequest]) -> list[Rows]:
+        """Logits after tokens + drafted[:i] for every request and i, in one decode. See scoring.Scorer.
+
+        Returns views of shape (len(drafted) + 1, vocab.size), float32, overwritten by the next decode: where
+        several threads share the context, hold `turn` until the rows are read.
+        Raises BadRequestError (ids, widths), ContextFullError, Cancelled, DecodeError. After an error
+        the caches hold at most what they held before.
+        """
+        with self.turn:
+            self._require_open()
+            self._check(requests)
+            for r in requests:
+                self._place(r.sequence, r.tokens, requests)
+            room = self.n_batch - sum(len(r.drafted) + 1 for r in requests)
+            for r in requests:
+                # The prompt's last chunk shares the decode that scores: one decode fewer.
+                missing = len(r.tokens) - 1 - self._trim(r.sequence, r.tokens[:-1], r.cancel)
+                if missing > room:
+                    self._fill(r.sequence, r.tokens[: len(r.tokens) - 1 - room], r.cancel, requests)
+                    missing = room
+                room -= missing
+            self._batch.clear()
+            for r in requests:
+                slot = self._slot(r.sequence)
+                tail = [*r.tokens[len(slot.tokens) :], *r.drafted]
+                slot.fresh = 0  # whatever ends the decode, older snapshots are gone
+                self._batch.add(slot.id, len(slot.tokens), tail, outputs=len(r.drafted) + 1)
+            self._decode([r.cancel for r in requests if r.cancel], requests)
+            rows, start = [], 0
+            logits = self._rows()
+            for r in requests:
+                slot = self._slot(r.sequence)
+                tail = [*r.tokens[len(slot.tokens) :], *r.drafted]
+                slot.tokens += tail
+                slot.fresh = len(tail)
+                rows.append(logits[start : start + len(r.drafted) + 1])
+                start += len(r.drafted) + 1
+            return rows
+
+    def sync(self, sequence: Sequence, tokens: TokenSequence[int], cancel: threading.Event | None = None) -> int:
+        """Make one sequence's cache hold exactly `tokens`; returns the number decoded."""
+        request = ScoreRequest(sequence, tokens, (), cancel)
+        with self.turn:
+            self._require_open()
+            if tokens:
+                self._check([request])
+            self._place(sequence, tokens, [request])
+            kept = self._trim(sequence, tokens, cancel)
+            self._fill(sequence, tokens, cancel, [request])
+            return len(tokens) - kept
+
+    def truncate(self, sequence: Sequence, length: int) -> None:
+        """Forget what follows the first `length` tokens of a sequence."""
+        with self.turn:
+            if sequence.slot and self._handle:
+                self._cut(sequence.slot, length)
+
+    def save(self, sequence: Sequence) -> bytes:
+        """State of one sequence, as llama.cpp writes it."""
+        with self.turn:
+            self._require_open()
+            slot = self._slot(sequence)
+            size = self._lib.llama_state_seq_get_size(self._handle, slot.id)
+            buffer = (ctypes.c_uint8 * size)()
+            written = self._lib.llama_state_seq_get_data(self._handle, buffer, size, slot.id)
+            return bytes(buffer[:written])
+
+    def restore(self, sequence: Sequence, state: bytes, tokens: TokenSequence[int]) -> None:
+        """Set a sequence's state; raises DecodeError if llama.cpp refuses it."""
+        with self.turn:
+            self._require_open()
+            self._place(sequence, tokens, [])
+            slot = self._slot(sequence)
+            self._cut(slot, 0)
+            buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
+            taken = self._lib.llama_state_seq_set_data(self._handle, buffer, len(state), slot.id)
+            if not taken or self._end(slot) != len(tokens):
+                self._lib.llama_memory_seq_rm(self._memory, slot.id, -1, -1)
+                raise DecodeError("this saved state cannot be restored: it belongs to another model or to other tokens")
+            slot.tokens = list(tokens)
+
+    def close(self) -> None:
+        """Free the cache."""
+        with self.turn:
+            if self._handle:
+                self._lib.llama_free(self._handle)
+                self._handle = None
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Everything below expects the lock to be held.
+
+    def _require_open(self) -> None:
+        if not self._handle:
+            raise DecodeError("this model is closed")
+
+    def _open(self) -> Any:
+        settings, params = self.model.settings, self._lib.llama_context_default_params()
+        params.n_ctx = self.n_ctx
+        params.n_batch = self.n_batch
+        params.n_ubatch = min(MICRO_BATCH, self.n_batch)
+        params.n_seq_max = settings.sequences
+        # Snapshots of a recurrent state, where the arch has them; llama.cpp aborts if a micro-batch is not wider.
+        # Each is a whole state per sequence, so only a short draft's worth is kept.
+        self._snapshots = max(0, min(_SNAPSHOTS, params.n_ubatch - 2)) if self.model.recurrent else 0
+        params.n_rs_seq = self._snapshots
+        params.n_outputs_max = max(self.max_width, settings.sequences)
+        params.n_threads = params.n_threads_batch = self.n_threads
+        params.flash_attn_type = settings.flash_attention
+        params.type_k = params.type_v = binding.KV_TYPES[settings.kv_type]
+        params.swa_full = True  # a sliding window that forgets cannot roll back
+        params.kv_unified = True
+        params.no_perf = True
+        binding.take_errors()
+        handle = self._lib.llama_init_from_model(self.model.handle, params)
+        if not handle:
+            raise ModelLoadError(
+                f"no context of {self.n_ctx} tokens for {self.model.path.name}: "
+                f"{binding.take_errors() or 'llama.cpp gave no reason'}; try a smaller --ctx-size"
+            )
+        return handle
+
+    def _test_rollback(self) -> bool:
+        """Recurrent and hybrid models may refuse to forget single tokens: try it once."""
+        if self.n_batch < 3:
+            return False
+        slot = self._slots[0]
+        self._batch.clear()
+        self._batch.add(slot.id, 0, [0, 0, 0], outputs=1)
+        self._decode([], [])
+        able = bool(self._lib.llama_memory_seq_rm(self._memory, slot.id, 1, -1))
+        self._lib.llama_memory_seq_rm(self._memory, slot.id, -1, -1)
+        return able
+
+    def _check(self, requests: TokenSequence[ScoreRequest]) -> None:
+        """llama.cpp aborts, or returns a bare -1, on what is refused here."""
+        size = self.vocab.size
+        for r in requests:
+            if not r.tokens:
+                raise BadRequestError("nothing to score: a sequence needs at least one token")
+            new = r.tokens[common_prefix(r.sequence.cached, r.tokens) :]  # what is cached was checked before
+            for token in (*new, *r.drafted):
+                if not 0 <= token < size:
+                    self.vocab.check(token)
+            if len(r.tokens) + len(r.drafted) > self.n_ctx:
+                raise ContextFullError(
+                    f"{len(r.tokens) + len(r.drafted)} tokens do not fit the context of {self.n_ctx}; "
+                    "shorten the text or raise --ctx-size",
+                    needed=len(r.tokens) + len(r.drafted),
+                    available=self.n_ctx,
+                )
+        width = sum(len(r.drafted) + 1 for r in requests)
+        if width > self.max_width:
+            raise BadRequestError(f"{width} rows asked for in one decode; this context gives {self.max_width}")
+        if len({id(r.sequence) for r in requests}) < len(requests):
+            raise BadRequestError("one sequence is asked for twice in one decode; give each request its own")
+        if len(requests) > self.max_sequences:
+            raise BadRequestError(f"{len(requests)} sequences in one decode; this context takes {self.max_sequences}")
+
+    def _slot(self, sequence: Sequence) -> Slot:
+        if sequence.slot is None:
+            raise DecodeError("this sequence holds no cache; score it first")
+        return sequence.slot
+
+    def _give(self, slot: Slot, sequence: Sequence) -> None:
+        if slot.owner is not None:
+            slot.owner.slot = None
+        slot.owner, sequence.slot = sequence, slot
+
+    def _place(self, sequence: Sequence, tokens: TokenSequence[int], requests: TokenSequence[ScoreRequest]) -> None:
+        """Make sure the sequence has a slot: an idle one, else the one least recently used by others."""
+        if sequence.slot is None:
+            busy = {id(r.sequence) for r in requests}
+            free = [s for s in self._slots if s.owner is None or id(s.owner) not in busy]
+            idle = [s for s in free if s.owner is None]
+            if idle:
+                slot = max(idle, key=lambda s: (common_prefix(s.tokens, tokens), -len(s.tokens), -s.used))
+            else:
+                slot = min(free, key=lambda s: s.used)
+            self._give(slot, sequence)
+        self._slot(sequence).used = next(self._clock)
+
+    def _cut(self, slot: Slot, length: int) -> None:
+        """Drop a slot's tokens from `length` on; all of them where the model cannot drop some."""
+        end = self._end(slot)
+        if end > length:
+            # A sliding window's older cells go to whoever needs room, and are not in saved states.
+            start = self._lib.llama_memory_seq_pos_min(self._memory, slot.id) if self._window else 0
+            able = start <= max(0, length - self._window)
+            if self.model.recurrent:
+                # Snapshots cover the last decode but its first token, once; llama.cpp says yes to more and
+                # then decodes from a stale state.
+                able = length == 0 or end - length <= min(self._snapshots, slot.fresh - 1)
+                slot.fresh = 0
+            if not able or not self._lib.llama_memory_seq_rm(self._memory, slot.id, length, -1):
+                self._lib.llama_memory_seq_rm(self._memory, slot.id, -1, -1)
+                length = 0
+        # Ctrl+C between a call to llama.cpp and its bookkeeping leaves the two apart: what both have counts.
+        del slot.tokens[min(length, end) :]
+
+    def _end(self, slot: Slot) -> int:
+        """Tokens that llama.cpp holds for a slot."""
+        return int(self._lib.llama_memory_seq_pos_max(self._memory, slot.id)) + 1
+
+    def _trim(self, sequence: Sequence, tokens: TokenSequence[int], cancel: threading.Event | None) -> int:
+        """Cut the cache to its common prefix with `tokens`; returns that prefix's length."""
+        if cancel is not None and cancel.is_set():
+            raise Cancelled("cancelled")
+        slot = self._slot(sequence)
+        self._cut(slot, common_prefix(slot.tokens, tokens))
+        return len(slot.tokens)
+
+    def _fill(
+        self,
+        sequence: Sequence,
+        tokens: TokenSequence[int],
+        cancel: threading.Event | None,
+        requests: TokenSequence[ScoreRequest],
+    ) -> None:
+        """Decode what the cache lacks of `tokens`, in chunks, without logits."""
+        slot = self._slot(sequence)
+        while len(slot.tokens) < len(tokens):
+            chunk = list(tokens[len(slot.tokens) : len(slot.tokens) + self.n_batch])
+            slot.fresh = 0
+            self._batch.clear()
+            self._batch.add(slot.id, len(slot.tokens), chunk, outputs=0)
+            self._decode([cancel] if cancel else [], requests)
+            slot.tokens += chunk
+            slot.fresh = len(chunk)
+
+    def _decode(self, cancels: list[threading.Event], requests: TokenSequence[ScoreRequest]) -> None:
+        """Run the batch. On any failure the caches are back at what their slots say."""
+        if any(c.is_set() for c in cancels):
+            raise Cancelled("cancelled")
+        self._interrupt.watch(self._handle, self._batch.size, cancels)
+        while True:
+            start = time.perf_counter()
+            code = self._lib.llama_decode(self._handle, self._batch.struct)
+            if code == 0:
+                self._lib.llama_synchronize(self._handle)
+            self.decode_seconds += time.perf_counter() - start
+            if code == 0:
+                return
+            if code != _KV_FULL and self.model.recurrent:
+                # An unfinished decode has run over the state, and llama.cpp takes its snapshots for good.
+                for r in requests:
+                    self._cut(self._slot(r.sequence), 0)
+            for slot in self._slots:
+                self._cut(slot, len(slot.tokens))
+            if code != _KV_FULL or not self._evict(requests):
+                break
+        if self._interrupt.error is not None:
+            raise self._interrupt.error
+        if code == _ABORTED:
+            raise Cancelled("cancelled")
+        if code == _KV_FULL:
+            raise ContextFullError(
+                f"the context of {self.n_ctx} tokens is full; shorten the text or raise --ctx-size",
+                needed=self._batch.size,
+                available=0,
+            )
+        raise DecodeError(f"llama_decode failed with code {code}: {binding.take_errors() or 'no reason given'}")
+
+    def _evict(self, requests: TokenSequence[ScoreRequest]) -> bool:
+        """Make room: empty the least recently used cache that this decode does not need."""
+        busy = {id(r.sequence) for r in requests}
+        spare = [s for s in self._slots if s.tokens and (s.owner is None or id(s.owner) not in busy)]
+        if not spare:
+            return False
+        self._cut(min(spare, key=lambda s: s.used), 0)
+        return True
+
+    def _rows(self) -> Rows:
+        """The logits of the last decode, shape (rows, vocab.size), without a copy."""
+        pointer = self._lib.llama_get_logits(self._handle)
+        address = ctypes.cast(pointer, ctypes.c_void_p).value
+        if not address:
+            raise DecodeError("llama.cpp gave no logits")
+        if self._logits is None or self._logits[0] != address or len(self._logits[1]) < self._batch.rows:
+            count = self._batch.rows * self.vocab.size
+            flat: NDArray[np.float32] = np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
+            self._logits = (address, flat.reshape(self._batch.rows, self.vocab.size))
+        return self._logits[1][: self._batch.rows]

@@ -1,0 +1,42 @@
+"""Requantize a GGUF file with llama.cpp: pure Q4_0 is what CPUs verify fastest."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+from edgespec.models.header import read_header
+
+from ..errors import BadRequestError, EdgeSpecError
+from . import binding
+from .settings import physical_cores
+
+FILE_TYPES = {"f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q4_k_m": 15, "q6_k": 18}
+
+
+def requantize(source: Path, destination: Path, file_type: str, *, pure: bool = True) -> Path:
+    """Write `source` with all matrices as `file_type` (a key of FILE_TYPES) to `destination`.
+
+    pure: no mixture of types. The destination appears only when complete. Takes about a minute per 1.5B
+    parameters on two cores. Raises BadRequestError, ModelLoadError, EdgeSpecError.
+    """
+    if file_type not in FILE_TYPES:
+        raise BadRequestError(f"file type is {file_type!r}; choose one of {', '.join(FILE_TYPES)}")
+    read_header(source)
+    lib = binding.lib()
+    params = lib.llama_model_quantize_default_params()
+    params.nthread = physical_cores()
+    params.ftype = FILE_TYPES[file_type]
+    params.pure = pure
+    params.allow_requantize = True
+    partial = destination.with_name(f"{destination.name}.{os.getpid()}.part")
+    try:
+        binding.take_errors()
+        code = lib.llama_model_quantize(os.fsencode(source), os.fsencode(partial), ctypes.byref(params))
+        if code:
+            raise EdgeSpecError(f"cannot requantize {source.name}: {binding.take_errors() or f'code {code}'}")
+        partial.replace(destination)
+    finally:
+        partial.unlink(missing_ok=True)
+    return destination

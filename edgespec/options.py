@@ -1,0 +1,81 @@
+"""What one request may set beside its prompt; everything is checked before a model is asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import BadRequestError
+from .generation import GenerationRequest
+from .sampling import SamplingParams
+from .text import OutputText
+
+DEFAULT_DRAFT_MAX = 3  # four rows are what most CPU kernels verify cheapest (docs/results.md)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What one request may set, beside its sampling parameters.
+
+    max_tokens: None: to the end of the context.  stop: strings that end the text and are not shown.
+    grammar: GBNF text.  json_schema: JSON text.  draft_max: K; None: 3.  verify: "block" or "token".
+    draft_temperature: the draft model's own; None: the request's.  Raises BadRequestError.
+    """
+
+    max_tokens: int | None = None
+    stop: str | Sequence[str] = ()
+    grammar: str | None = None
+    json_schema: str | None = None
+    draft_max: int | None = None
+    verify: str = "block"
+    draft_temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.stop, Sequence):
+            raise BadRequestError(f"stop is a {type(self.stop).__name__}; give text or a list of texts")
+        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else self.stop)
+        OutputText(self.stop)  # refuses what cannot be matched
+        for name in ("grammar", "json_schema"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise BadRequestError(f"{name} is a {type(value).__name__}; give its text")
+        if self.grammar is not None and self.json_schema is not None:
+            raise BadRequestError("give a grammar or a JSON schema, not both")
+        own = self.draft_temperature
+        if own is not None and (isinstance(own, bool) or not isinstance(own, int | float) or not 0 <= own < math.inf):
+            raise BadRequestError(f"draft_temperature is {own!r}; it must be a number 0 or more")
+
+
+_OPTIONS = frozenset(Options.__dataclass_fields__)
+_SAMPLING = frozenset(SamplingParams.__dataclass_fields__)
+
+
+def split_options(options: Mapping[str, Any]) -> tuple[Options, SamplingParams]:
+    """Keywords of a request as Options and SamplingParams. Raises BadRequestError, also for an unknown one."""
+    unknown = sorted(set(options) - _OPTIONS - _SAMPLING)
+    if unknown:
+        raise BadRequestError(f"unknown option {unknown[0]!r}; known: {', '.join(sorted(_OPTIONS | _SAMPLING))}")
+    return (
+        Options(**{k: v for k, v in options.items() if k in _OPTIONS}),
+        SamplingParams(**{k: v for k, v in options.items() if k in _SAMPLING}),
+    )
+
+
+def generation_request(ids: tuple[int, ...], chosen: Options, params: SamplingParams) -> GenerationRequest:
+    """The loop's request for these prompt ids. Raises BadRequestError."""
+    return GenerationRequest(
+        prompt=ids,
+        params=params,
+        max_tokens=chosen.max_tokens,
+        stop=tuple(chosen.stop),
+        draft_max=DEFAULT_DRAFT_MAX if chosen.draft_max is None else chosen.draft_max,
+        verify=chosen.verify,
+    )
+
+
+def check_options(**options: Any) -> None:
+    """Raise BadRequestError if stream(), complete() or chat() would refuse these options; loads nothing."""
+    chosen, params = split_options(options)
+    generation_request((0,), chosen, params)

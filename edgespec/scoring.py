@@ -1,0 +1,102 @@
+"""What the loop and the drafters need of a model; llama.Context and testing.TableModel provide it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.float32]
+
+
+class Vocab(Protocol):
+    """A tokenizer and its special tokens. Ids run from 0 to size - 1."""
+
+    @property
+    def size(self) -> int: ...
+
+    def is_eog(self, token: int) -> bool:
+        """True for any end-of-generation token (a set, not the one EOS id)."""
+        ...
+
+    def piece(self, token: int) -> bytes:
+        """The token's bytes as they appear in output: empty for control tokens."""
+        ...
+
+
+class ScoredSequence(Protocol):
+    """One KV-cache sequence."""
+
+    @property
+    def cached(self) -> Sequence[int]:
+        """The tokens whose keys and values the cache holds now."""
+        ...
+
+    def truncate(self, length: int) -> None:
+        """Forget everything after the first `length` tokens."""
+        ...
+
+    def close(self) -> None:
+        """Give the sequence back to its context; what it cached may serve a later one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRequest:
+    """Score `drafted` after `tokens` on `sequence`; `cancel`, once set, stops a long decode."""
+
+    sequence: Any  # the ScoredSequence type of the Scorer it is given to
+    tokens: Sequence[int]
+    drafted: tuple[int, ...] = ()
+    cancel: threading.Event | None = None
+
+
+class Scorer(Protocol):
+    """A model with a KV cache for one or several sequences."""
+
+    @property
+    def vocab(self) -> Vocab: ...
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens one sequence may hold."""
+        ...
+
+    @property
+    def max_width(self) -> int:
+        """Rows one score() call may ask for, over all its requests."""
+        ...
+
+    @property
+    def turn(self) -> AbstractContextManager[Any]:
+        """A re-entrant lock: hold it from score() until its rows are read, where threads share the scorer."""
+        ...
+
+    @property
+    def max_sequences(self) -> int:
+        """Requests one score() call may hold."""
+        ...
+
+    @property
+    def can_roll_back(self) -> bool:
+        """False where the cache cannot forget single tokens: then only plain decoding is possible."""
+        ...
+
+    def sequence(self, tokens: Sequence[int] = ()) -> ScoredSequence:
+        """Open a sequence, preferring an idle one whose cache shares a prefix with `tokens`."""
+        ...
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Rows]:
+        """Raw logits for every request, in one decode.
+
+        Request r gets rows of shape (len(drafted) + 1, vocab.size): row i is the logits after
+        tokens + drafted[:i]. The cache is first brought to tokens[:-1] (common prefix kept, the
+        rest decoded in chunks). Rows are views, overwritten by the next call (see `turn`).
+        Afterwards the cache holds tokens + drafted.
+        """
+        ...

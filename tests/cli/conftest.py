@@ -1,0 +1,45 @@
+"""One home and one set of tiny models for all tests of the command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from edgespec_command import Cli, Models
+
+import edgespec
+from edgespec.tiny_gguf import CHATML_TEMPLATE, TinyVocab, write_tiny
+
+
+@pytest.fixture(scope="session")
+def cli(tmp_path_factory: pytest.TempPathFactory) -> Cli:
+    """The command, in a home of its own: the kernel probe runs once."""
+    home = tmp_path_factory.mktemp("home")
+    return Cli({**os.environ, "EDGESPEC_HOME": str(home), "PYTHONIOENCODING": "utf-8"})
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    folder = tmp_path_factory.mktemp("models")
+    endless: dict[str, Any] = {"end_gain": 0.0, "n_ctx_train": 16384}
+    return Models(
+        chat=write_tiny(folder / "chat.gguf", chat_template=CHATML_TEMPLATE, **endless),
+        draft=write_tiny(folder / "draft.gguf", noise=0.05, **endless),
+        raw=write_tiny(folder / "raw.gguf", **endless),
+        mismatched=write_tiny(folder / "mismatched.gguf", vocab=TinyVocab(swap=(100, 101)), **endless),
+    )
+
+
+@pytest.fixture(scope="session")
+def chat(cli: Cli, models: Models) -> Cli:
+    """`edgespec run` on the tiny chat model with a short context."""
+    return Cli(cli.env, ("-m", models.chat, "--ctx-size", "512"))
+
+
+@pytest.fixture(scope="session")
+def llm(models: Models) -> Iterator[edgespec.LLM]:
+    """What `chat` runs, through the Python API."""
+    with edgespec.load(models.chat, ctx_size=512, threads=1) as loaded:
+        yield loaded

@@ -1,0 +1,1 @@
+"""What people see: installed as edgespec.tui."""
