@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 TREE   := .build/tree
 
-.PHONY: demo test soak check setup tree clean
+.PHONY: demo test soak bench check setup tree clean
 
 setup: $(STAMP)
 
@@ -25,6 +25,11 @@ test: setup
 soak: setup
 	$(BIN)/edgespec pull smollm2-135m
 	$(BIN)/python -m pytest -m "soak or not soak"
+
+# A first look, some minutes. Add options for more: docs/cli.md.
+bench: setup
+	$(BIN)/edgespec pull smollm2-135m
+	$(BIN)/edgespec bench --prompts 3 -n 64
 
 # tui/ and models/ are installed inside the package; the type checker and the import linter read one tree.
 tree:

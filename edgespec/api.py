@@ -14,16 +14,24 @@ from edgespec.models.names import resolve
 
 from .chat import ChatTemplate, Message, encode_chat, encode_text, parse_messages
 from .drafters import DRAFTERS, Resources, build, select
+from .drafters import planned as plan_over
+from .drafters.suffix_history import SuffixHistory
+from .drafting import Drafter
 from .errors import BadRequestError, ModelLoadError
-from .generation import NO_ROLLBACK, Event, Generation
+from .generation import NO_ROLLBACK, Event, Generation, GenerationRequest
 from .llama import Context, LlamaGrammar, LoadSettings, Model, check_vocab, schema_to_gbnf
+from .llama.measure import cost_table, forget
 from .options import Options, generation_request, split_options
+from .planning import Costs, CostTable
 from .reply import Reply
 from .stats import GenerationStats, TokenEvent
+from .verification import SEED
 
 Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, Any] | Message]
 
+_TYPICAL_REPLY = 256  # tokens expected of a reply without a limit
+_ENOUGH_ROUNDS = 200  # before drifting decode times count as a trend
 _PROMPTS = "give text, a list of token ids (whole numbers), or a list of messages"
 
 
@@ -35,6 +43,7 @@ class Stream(Iterator[TokenEvent]):
         self._events = iter(generation)
         self._turn = threading.RLock()  # a generator may not be closed while another thread runs it
         self._logprobs: list[float] = []
+        self._ended = False
 
     def events(self) -> Iterator[Event]:
         """Token and round events in the order they happen. Use either this or iteration."""
@@ -44,7 +53,7 @@ class Stream(Iterator[TokenEvent]):
                 if isinstance(event, TokenEvent) and len(self._logprobs) < len(self._generation.completion):
                     self._logprobs.append(event.logprob)
             if event is None:
-                self._llm.stats = self._generation.stats
+                self._end()
                 return
             yield event
 
@@ -65,7 +74,13 @@ class Stream(Iterator[TokenEvent]):
             self._events.close()  # type: ignore[attr-defined]  # a generator, typed as the iterator it is used as
             self._generation.finish("cancelled")
             self._generation.close()
+        self._end()
+
+    def _end(self) -> None:
         self._llm.stats = self._generation.stats
+        if not self._ended and self._llm.history is not None:
+            self._llm.history.add(self._generation.completion)
+        self._ended = True
 
     @property
     def reply(self) -> Reply:
@@ -79,6 +94,7 @@ class Stream(Iterator[TokenEvent]):
             model=self._llm.name,
             drafter=self._llm.drafter,
             stats=g.stats,
+            seed=g.request.params.seed,
         )
 
     def __enter__(self) -> Stream:
@@ -102,6 +118,10 @@ class LLM:
         self.sources = sources
         self.why = NO_ROLLBACK if sources and not target.can_roll_back else draft_reason
         self.stats: GenerationStats | None = None  # of the latest request that ended
+        self.costs: Costs | None = None  # measured when a request is first planned
+        self._draft_costs: CostTable | None = None
+        self.announce: Callable[[str], None] | None = None  # told one line before something slow
+        self.history: SuffixHistory | None = None  # where replies are kept for the suffix drafter
 
     @functools.cached_property
     def template(self) -> ChatTemplate | None:
@@ -160,10 +180,30 @@ class LLM:
             )
         grammar = self._grammar(chosen)
         cancelled = threading.Event()
-        resources = Resources(self.draft, chosen.draft_temperature, cancelled)
-        drafter = build(self.sources, resources) if request.draft_max else None
+        past = None if self.history is None else self.history.index()
+        resources = Resources(self.draft, chosen.draft_temperature, cancelled, past)
+        drafter = self._drafter(request, resources, planned=chosen.draft_max is None)
         why = self.why if request.draft_max else "speculation is off: draft max is 0"
         return Stream(self, Generation(self.target, request, drafter, grammar, why=why, cancelled=cancelled))
+
+    def _drafter(self, request: GenerationRequest, resources: Resources, *, planned: bool) -> Drafter | None:
+        """A chain of fixed length, or sources and lengths planned round by round."""
+        if not self.sources or not request.draft_max:
+            return None
+        if not planned or not self.target.can_roll_back or self.target.max_width < 2:
+            return build(self.sources, resources)
+        if self.costs is None:
+            self.costs = Costs(cost_table(self.target, announce=self.announce))
+            self._draft_costs = cost_table(self.draft, announce=self.announce) if self.draft is not None else None
+        room = self.target.n_ctx - len(request.prompt)
+        return plan_over(
+            self.sources,
+            resources,
+            self.costs,
+            draft_costs=self._draft_costs,
+            remaining=min(request.max_tokens or _TYPICAL_REPLY, room),
+            coupled=request.params.temperature == 0 or request.verify == SEED,
+        )
 
     def complete(self, prompt: Prompt, **options: Any) -> Reply:
         """Continue a raw text or ids. Returns when finished."""
@@ -192,6 +232,8 @@ class LLM:
 
     def close(self) -> None:
         """Free the models. Running streams fail with DecodeError."""
+        if self.costs is not None and self.costs.rounds > _ENOUGH_ROUNDS and not 0.6 < self.costs.drift < 1.7:
+            forget(self.target)  # this machine is not what it was: measure again next time
         for context in (self.draft, self.target):
             if context is not None:
                 context.close()
@@ -240,6 +282,7 @@ def load(
     flash_attn: Literal["auto", "on", "off"] = "auto",
     parallel: int = 4,
     max_width: int = 32,
+    suffix_history: bool = False,
     progress: Callable[[str, float], None] | None = None,
 ) -> LLM:
     """Load a model for generation.
@@ -247,11 +290,19 @@ def load(
     model: a path or a name; None: the starter model.  draft: a path or a name; None, "none" and
     "auto": no draft model.  drafter: "auto" (all that are available), "none", or a
     comma-separated list of sources.  ctx_size: tokens; None: the model's own, capped by free memory.
+    suffix_history: keep replies on disk, for this user alone, and let the suffix drafter draw on them; one
+    file per vocabulary, 1 MB at most (drafters.suffix_history.clear_history deletes them).
     progress: called with the file's name and 0.0 to 1.0.  The rest: llama.LoadSettings.
 
     Raises ModelNotFoundError, ModelLoadError, VocabMismatchError, BadRequestError.
     """
     sources = select(str(drafter), has_draft=draft is not None and str(draft) not in ("none", "auto"))
+    if not isinstance(suffix_history, bool):
+        raise BadRequestError(f"suffix_history is {suffix_history!r}; it must be True or False")
+    if suffix_history and "suffix" not in sources:
+        raise BadRequestError(
+            "the suffix history serves the suffix drafter; add suffix to the drafters, or leave it off"
+        )
     settings = LoadSettings(
         n_ctx=ctx_size,
         n_batch=n_batch,
@@ -283,7 +334,10 @@ def load(
         target.close()
         target.model.close()
         raise
-    return LLM(target, draft_context, sources, "" if sources else "speculation is off: no drafter was asked for")
+    llm = LLM(target, draft_context, sources, "" if sources else "speculation is off: no drafter was asked for")
+    if suffix_history:
+        llm.history = SuffixHistory(target.vocab.identity, target.vocab.size)
+    return llm
 
 
 def _open(path: Path, settings: LoadSettings, progress: Callable[[str, float], None] | None) -> Context:

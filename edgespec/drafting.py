@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -22,16 +22,20 @@ class Draft:
     """A linear draft of K tokens. K = 0 means: decode one token plainly.
 
     tokens: (K,) ids.  proposals: (K,) the distribution q_i that token i was drawn from, after all
-    processing.  source: the drafter's name, shown to people.
+    processing.  source: the drafter's name, shown to people.  features: (K,) or empty: how sure the drafter
+    is of each token, in its own small whole numbers; the planner learns what each is worth.
     """
 
     tokens: tuple[int, ...] = ()
     proposals: tuple[Distribution, ...] = ()
     source: str = "target"
+    features: tuple[int, ...] = ()
 
     def cut(self, k: int) -> Draft:
         """The first k tokens. Safe only if k was not chosen by looking at sampled values."""
-        return Draft(self.tokens[:k], self.proposals[:k], self.source) if k < len(self.tokens) else self
+        if k >= len(self.tokens):
+            return self
+        return Draft(self.tokens[:k], self.proposals[:k], self.source, self.features[:k])
 
 
 NO_DRAFT = Draft()
@@ -60,4 +64,14 @@ class Drafter(Protocol):
 
     def close(self) -> None:
         """Release what the drafter holds. It is not used afterwards."""
+        ...
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A drafter that decides whether to draft, and says why it does not."""
+
+    @property
+    def why(self) -> str:
+        """One sentence, or nothing where it drafts."""
         ...

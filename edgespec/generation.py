@@ -6,6 +6,7 @@ a draft never exceeds the room left in the context, in max_tokens or in one deco
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,16 +16,18 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from .distribution import Distribution
-from .drafting import NO_DRAFT, Draft, Drafter
+from .drafting import NO_DRAFT, Draft, Drafter, Explains
 from .errors import BadRequestError, Cancelled, ContextFullError, DecodeError
+from .noise import Noise
 from .sampling import Grammar, Sampler, SamplingParams, Walk
 from .scoring import Rows, Scorer, ScoreRequest
 from .stats import DraftedToken, GenerationStats, RoundEvent, TokenEvent
 from .text import OutputText
-from .verification import VERIFIERS, Verdict, verify_greedy
+from .verification import SEED, VERIFIERS, Verdict, verify_greedy, verify_seed
 
 Event = TokenEvent | RoundEvent
 T = TypeVar("T")
+_DRAWN_BITS = 32  # of a seed that we draw: short enough to type, and exact in any JSON reader
 
 NO_ROLLBACK = "speculation is off for this model: its recurrent state cannot be rolled back"
 
@@ -35,7 +38,8 @@ class GenerationRequest:
 
     prompt: token ids.  max_tokens: None: until the context is full.  stop: strings that end the text and
     are not shown.  draft_max: K, tokens drafted per round; 0: plain decoding.  verify: "block" (arXiv
-    2403.10444) or "token" (arXiv 2211.17192).
+    2403.10444), "token" (arXiv 2211.17192) or "seed": the text is a function of target, prompt and params
+    alone; without a seed in params one is drawn.
     """
 
     prompt: tuple[int, ...]
@@ -51,8 +55,10 @@ class GenerationRequest:
         if self.max_tokens is not None:
             _check_whole("max tokens", self.max_tokens, 1)
         _check_whole("draft max", self.draft_max, 0)
-        if not isinstance(self.verify, str) or self.verify not in VERIFIERS:
-            raise BadRequestError(f"verify is {self.verify!r}; choose one of {', '.join(VERIFIERS)}")
+        if not isinstance(self.verify, str) or self.verify not in (*VERIFIERS, SEED):
+            raise BadRequestError(f"verify is {self.verify!r}; choose one of {', '.join((*VERIFIERS, SEED))}")
+        if self.verify == SEED and self.params.seed is None:
+            object.__setattr__(self, "params", self.params.replace(seed=secrets.randbits(_DRAWN_BITS)))
 
 
 class Generation:
@@ -87,8 +93,10 @@ class Generation:
             drafter.close()
         self.tokens = list(request.prompt)
         self.prompt_len = len(request.prompt)
-        self.sampler = Sampler(request.params, scorer.vocab.size, grammar)
-        self.rng = np.random.default_rng(request.params.seed)
+        seed = request.params.seed
+        noise = Noise(seed, self.prompt_len) if request.verify == SEED and seed is not None else None
+        self.sampler = Sampler(request.params, scorer.vocab.size, grammar, noise)
+        self.rng = np.random.default_rng(seed)
         self.output = OutputText(request.stop)
         self.sequence = scorer.sequence(request.prompt)
         self.cancelled = cancelled or threading.Event()
@@ -152,7 +160,7 @@ class Generation:
             looked = [1.0 if w == t else 0.0 for w, t in zip(winners.known, draft.tokens, strict=False)]
         else:
             targets = _Lazy(walk, draft.tokens, rows, Walk.distribution)
-            verdict = VERIFIERS[self.request.verify](draft.tokens, draft.proposals, targets, self.rng)
+            verdict = self._verdict(draft, targets)
             looked = [float(p.prob(t)) for p, t in zip(targets.known, draft.tokens, strict=False)]
         before = len(self.tokens)
         events: list[Event] = list(self._take(verdict, draft, rows, number))
@@ -177,6 +185,16 @@ class Generation:
                 self.drafter.observe(event)
             events.append(event)
         return events
+
+    def _verdict(self, draft: Draft, targets: Sequence[Distribution]) -> Verdict:
+        """What the request's rule makes of a draft; at temperature 0 it is not asked."""
+        if self.request.verify == SEED:
+            return verify_seed(draft.tokens, targets, self._chosen)
+        return VERIFIERS[self.request.verify](draft.tokens, draft.proposals, targets, self.rng)
+
+    def _chosen(self, target: Distribution, row: int) -> int:
+        """The target's token at row `row` of this round, in seed-exact mode."""
+        return self.sampler.choose(target, len(self.tokens) + row, self.rng)
 
     def _take(self, verdict: Verdict, draft: Draft, rows: Rows, number: int) -> Iterator[TokenEvent]:
         """Commit the verdict's tokens up to a stop, an end token or a limit."""
@@ -250,8 +268,9 @@ class Generation:
             self.sequence.close()
             if self.drafter is not None:
                 self.drafter.close()
-                if not self.stats.drafted and not self.stats.why:
-                    self.stats.why = "no source had a draft"
+                if not self.stats.why:
+                    planned = self.drafter.why if isinstance(self.drafter, Explains) else ""
+                    self.stats.why = planned or ("" if self.stats.drafted else "no source had a draft")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,10 @@ from .errors import BadRequestError
 from .generation import GenerationRequest
 from .sampling import SamplingParams
 from .text import OutputText
+from .verification import SEED
 
-DEFAULT_DRAFT_MAX = 3  # four rows are what most CPU kernels verify cheapest (docs/results.md)
+DEFAULT_VERIFY = "block"
+PLANNED_DRAFT_MAX = 15  # where each round is planned: the most that a plan may draft
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +22,9 @@ class Options:
     """What one request may set, beside its sampling parameters.
 
     max_tokens: None: to the end of the context.  stop: strings that end the text and are not shown.
-    grammar: GBNF text.  json_schema: JSON text.  draft_max: K; None: 3.  verify: "block" or "token".
+    grammar: GBNF text.  json_schema: JSON text.  draft_max: K of every round; None: planned.  verify: "block",
+    "token" or "seed" (the same text for a seed, whatever drafts); None: "seed" where the sampling parameters
+    have a seed, else "block".  reproducible: means verify="seed"; without a seed, one is drawn and reported.
     draft_temperature: the draft model's own; None: the request's.  Raises BadRequestError.
     """
 
@@ -29,7 +33,8 @@ class Options:
     grammar: str | None = None
     json_schema: str | None = None
     draft_max: int | None = None
-    verify: str = "block"
+    verify: str | None = None
+    reproducible: bool = False
     draft_temperature: float | None = None
 
     def __post_init__(self) -> None:
@@ -43,6 +48,10 @@ class Options:
                 raise BadRequestError(f"{name} is a {type(value).__name__}; give its text")
         if self.grammar is not None and self.json_schema is not None:
             raise BadRequestError("give a grammar or a JSON schema, not both")
+        if not isinstance(self.reproducible, bool):
+            raise BadRequestError(f"reproducible is {self.reproducible!r}; it must be True or False")
+        if self.reproducible and self.verify not in (None, SEED):
+            raise BadRequestError(f"reproducible means verify={SEED!r}, not {self.verify!r}; give one of them")
         own = self.draft_temperature
         if own is not None and (isinstance(own, bool) or not isinstance(own, int | float) or not 0 <= own < math.inf):
             raise BadRequestError(f"draft_temperature is {own!r}; it must be a number 0 or more")
@@ -65,13 +74,17 @@ def split_options(options: Mapping[str, Any]) -> tuple[Options, SamplingParams]:
 
 def generation_request(ids: tuple[int, ...], chosen: Options, params: SamplingParams) -> GenerationRequest:
     """The loop's request for these prompt ids. Raises BadRequestError."""
+    verify = chosen.verify
+    if verify is None:
+        # A plan depends on timings, so of all rules only this one lets a seed repeat a text.
+        verify = SEED if chosen.reproducible or params.seed is not None else DEFAULT_VERIFY
     return GenerationRequest(
         prompt=ids,
         params=params,
         max_tokens=chosen.max_tokens,
         stop=tuple(chosen.stop),
-        draft_max=DEFAULT_DRAFT_MAX if chosen.draft_max is None else chosen.draft_max,
-        verify=chosen.verify,
+        draft_max=PLANNED_DRAFT_MAX if chosen.draft_max is None else chosen.draft_max,
+        verify=verify,
     )
 
 

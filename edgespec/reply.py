@@ -14,7 +14,8 @@ class Reply:
 
     text: visible text, cut before a stop string.  tokens: emitted ids, no end token.  logprobs: of each
     token under the target's raw logits.  finish_reason: "stop", "length" or "cancelled".
-    model, drafter: what made it.
+    model, drafter: what made it.  seed: what was drawn with: the request's, or the one drawn for verify "seed";
+    None where the request had none.
     """
 
     text: str
@@ -24,6 +25,7 @@ class Reply:
     model: str
     drafter: str
     stats: GenerationStats
+    seed: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The object that `edgespec run --json` prints."""
@@ -31,6 +33,7 @@ class Reply:
             "text": self.text,
             "model": self.model,
             "drafter": self.drafter,
+            "seed": self.seed,
             "finish_reason": self.finish_reason,
             "usage": {
                 "prompt_tokens": self.stats.prompt_tokens,

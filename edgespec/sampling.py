@@ -19,8 +19,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .distribution import Distribution
+from .distribution import Distribution, Uniforms
 from .errors import BadRequestError, DecodeError, EdgeSpecError
+from .noise import Noise
 from .stages import all_ids, largest, penalise, truncate
 
 LogitBias = Mapping[int, float] | Iterable[tuple[int, float]]
@@ -166,10 +167,13 @@ class Grammar(Protocol):
 class Sampler:
     """The sampling state of one running request: its parameters and its committed grammar state.
 
+    noise: what seed-exact mode draws with; None: draws come from a generator.
     Raises BadRequestError where logit_bias names an id that `vocab_size` does not have.
     """
 
-    def __init__(self, params: SamplingParams, vocab_size: int, grammar: Grammar | None = None) -> None:
+    def __init__(
+        self, params: SamplingParams, vocab_size: int, grammar: Grammar | None = None, noise: Noise | None = None
+    ) -> None:
         pairs = _bias_pairs(params.logit_bias)
         if pairs and pairs[-1][0] >= vocab_size:
             raise BadRequestError(
@@ -180,6 +184,7 @@ class Sampler:
         self.bias_ids = np.array([token for token, _ in pairs], dtype=np.int64)
         self.bias = np.array([bias for _, bias in pairs], dtype=np.float32)
         self._grammar = grammar
+        self._noise = noise
 
     @property
     def greedy(self) -> bool:
@@ -193,6 +198,13 @@ class Sampler:
         """
         own = self.params.temperature if temperature is None else _number("temperature", temperature)
         return Walk(self, tokens, own, None if self._grammar is None else self._grammar.clone())
+
+    def choose(self, distribution: Distribution, index: int, rng: Uniforms) -> int:
+        """Draw the token at place `index` of the text (tokens before it, prompt included).
+
+        In seed-exact mode a function of seed, place and distribution alone; `rng` is not touched then.
+        """
+        return distribution.sample(rng) if self._noise is None else self._noise.choose(distribution, index)
 
     def commit(self, token: int) -> None:
         """Move the committed grammar state past an emitted token. End tokens are not committed."""

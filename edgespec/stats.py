@@ -76,6 +76,9 @@ class RoundEvent:
         }
 
 
+_ENOUGH_PLAIN = 3  # plain rounds before their mean time is called a measurement
+
+
 @dataclass(slots=True)
 class SourceStats:
     """Counts of one draft source."""
@@ -102,6 +105,8 @@ class GenerationStats:
     decode_ms: float = 0.0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
+    plain_rounds: int = 0
+    plain_ms: float = 0.0
     mode: str = "plain"
     why: str = ""
     drafted_at: list[int] = field(default_factory=list)  # [i]: rounds that drafted more than i tokens
@@ -125,7 +130,10 @@ class GenerationStats:
         for i in range(event.k):
             self.drafted_at[i] += 1
             self.accepted_at[i] += i < event.accepted
-        if event.k:
+        if not event.k:
+            self.plain_rounds += 1
+            self.plain_ms += event.verify_ms + event.other_ms
+        else:
             self.mode = "speculative"
             source = self.sources.setdefault(event.source, SourceStats())
             source.rounds += 1
@@ -152,6 +160,13 @@ class GenerationStats:
         """Emitted tokens after the first, per second of rounds."""
         return 1000 * (self.completion_tokens - 1) / self.decode_ms if self.decode_ms > 0 else None
 
+    @property
+    def speedup_vs_plain(self) -> float | None:
+        """Speed of all rounds over that of the plain ones among them; None with too few of either to say."""
+        if not self.drafted or self.plain_rounds < _ENOUGH_PLAIN or not self.decode_ms:
+            return None
+        return self.produced / self.decode_ms * self.plain_ms / self.plain_rounds
+
     def to_json(self) -> dict[str, Any]:
         """The "stats" object of `run --json`."""
         return {
@@ -170,7 +185,7 @@ class GenerationStats:
             "draft_ms": self.draft_ms,
             "verify_ms": self.verify_ms,
             "tokens_per_s": self.tokens_per_s,
-            "speedup_vs_plain": None,
+            "speedup_vs_plain": self.speedup_vs_plain,
             "plan": {"widths": {str(w): n for w, n in sorted(self.widths.items())}},
             "mode": self.mode,
             "why": self.why,

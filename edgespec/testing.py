@@ -193,14 +193,22 @@ class DrafterContract:
 
     def test_greedy_output_is_the_targets(self) -> None:
         """Up to a full context, end token or not."""
+        self._require_identity("greedy", SamplingParams(temperature=0), "block")
+
+    def test_seed_exact_output_is_the_targets(self) -> None:
+        """Up to a full context, end token or not."""
+        for seed in range(4):
+            self._require_identity("seed-exact", self.params.replace(seed=seed), "seed")
+
+    def _require_identity(self, what: str, params: SamplingParams, verify: str) -> None:
         for seed, prompt in itertools.product(range(8), self.contexts):
             target = TableModel(seed=seed, n_ctx=24, eog=(2,) if seed % 2 else ())
-            request = GenerationRequest(prompt=prompt, params=SamplingParams(temperature=0), draft_max=4)
+            request = GenerationRequest(prompt=prompt, params=params, draft_max=4, verify=verify)
             plain, drafted = generate(target, request), generate(target, request, self.make_drafter(target))
             for generation in (plain, drafted):
                 for _ in generation:
                     pass
-            _require(drafted.tokens == plain.tokens, f"greedy output {drafted.tokens}, plain {plain.tokens}")
+            _require(drafted.tokens == plain.tokens, f"{what} output {drafted.tokens}, plain {plain.tokens}")
             _require(drafted.finish_reason == plain.finish_reason, "the finish reason differs from plain decoding's")
 
 

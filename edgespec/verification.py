@@ -93,6 +93,22 @@ def verify_greedy(drafted: Sequence[int], winners: Sequence[int]) -> Verdict:
     return Verdict((*drafted, winners[len(drafted)]), len(drafted))
 
 
+def verify_seed(
+    drafted: Sequence[int], targets: Sequence[Distribution], choose: Callable[[Distribution, int], int]
+) -> Verdict:
+    """Seed-exact: keep drafted tokens while each is what the target chooses there with the seed's noise.
+
+    targets: K + 1 distributions, read lazily, none after a mismatch.  choose(targets[i], i): the target's
+    token, which must not depend on the draft. An accept test u < p/q has no place here: with noise that
+    the drafter shares it is biased (tests/exactness/test_shared_noise.py).
+    """
+    for i, token in enumerate(drafted):
+        chosen = choose(targets[i], i)
+        if token != chosen:
+            return Verdict((*drafted[:i], chosen), i)
+    return Verdict((*drafted, choose(targets[len(drafted)], len(drafted))), len(drafted))
+
+
 def _ratio(token: int, proposal: Distribution, target: Distribution) -> Number:
     """p(token) / q(token)."""
     q = proposal.prob(token)
@@ -114,4 +130,7 @@ def _prefix_acceptance(weight: Number, proposal: Distribution, target: Distribut
 Verifier = Callable[[Sequence[int], Sequence[Distribution], Sequence[Distribution], Uniforms], Verdict]
 
 VERIFIERS: dict[str, Verifier] = {"token": verify_token, "block": verify_block}
-"""The names `verify=` and --verify accept at temperature > 0; at temperature 0 `verify_greedy` serves all."""
+"""Rules that weigh p against q, by the name that `verify=` and --verify know them by."""
+
+SEED = "seed"
+"""The one more name they accept, for `verify_seed`. At temperature 0 `verify_greedy` serves all names."""

@@ -19,6 +19,7 @@ SOURCES = {
     "target": SourceStyle("39", "", "target"),
     "bonus": SourceStyle("36", "+", "bonus: target, after a fully accepted draft"),
     "model": SourceStyle("32", "·", "draft model"),
+    "suffix": SourceStyle("34", "=", "suffix: what usually followed"),
     "lookup": SourceStyle("33", "~", "prompt lookup"),
 }
 _UNKNOWN = SourceStyle("35", "?", "another source")

@@ -23,6 +23,8 @@ COMMANDS = {
     "run": ("run", "Answer one prompt, or complete a text; reads standard input when piped."),
     "show": ("show", "Print what a GGUF file is, without loading it."),
     "pull": ("pull", "Fetch a model by name."),
+    "bench": ("bench", "Measure decode speed against plain decoding."),
+    "verify": ("verify", "Check on your own models that speculation changes nothing."),
 }
 
 

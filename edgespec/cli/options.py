@@ -24,6 +24,15 @@ def _stack(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     return decorate
 
 
+def _clear_suffix_history(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from ..drafters.suffix_history import clear_history
+
+        files = clear_history()
+        click.echo(f"suffix history: {files} file{'' if files == 1 else 's'} deleted", err=True)
+        ctx.exit()
+
+
 model_options = _stack(
     click.option("-m", "--model", metavar="NAME|PATH", help="The model; default: the starter model."),
     click.option("--draft", default="auto", show_default=True, metavar="NAME|PATH|none|auto", help="The draft model."),
@@ -32,7 +41,7 @@ model_options = _stack(
         default="auto",
         show_default=True,
         metavar="auto|none|LIST",
-        help="Draft sources; a comma list such as lookup,model.",
+        help="Draft sources; a comma list such as suffix,lookup.",
     ),
     click.option("--threads", type=int, metavar="N", help="Default: physical cores."),
     click.option("--gpu-layers", type=int, metavar="N", help="Layers of the target on the GPU; -1: all."),
@@ -41,6 +50,19 @@ model_options = _stack(
     click.option("--kv-type", default="f16", show_default=True, metavar="TYPE", help="f32, f16, bf16, q8_0, q4_0, ..."),
     click.option("--buffers", default="auto", show_default=True, metavar="auto|repack|none", help="Weight layout."),
     click.option("--flash-attn", default="auto", show_default=True, metavar="auto|on|off", help="auto: off on CPU."),
+)
+
+# Apart: a command that measures or checks must neither read nor keep a user's replies.
+history_options = _stack(
+    click.option("--suffix-history", is_flag=True, help="Keep replies on disk, for the suffix drafter to draw on."),
+    click.option(
+        "--clear-suffix-history",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_clear_suffix_history,
+        help="Delete what --suffix-history kept, and exit.",
+    ),
 )
 
 sampling_options = _stack(
@@ -55,8 +77,10 @@ sampling_options = _stack(
     click.option("--logit-bias", multiple=True, metavar="ID=BIAS", help="Add BIAS to a token's logit; -inf bans it."),
     click.option("--grammar", metavar="FILE", help="GBNF grammar that the output follows."),
     click.option("--json-schema", metavar="FILE", help="JSON schema that the output follows."),
-    click.option("--seed", type=int, metavar="N", help="Repeat this exact run (with a fixed --draft-max)."),
-    click.option("--verify", default="block", show_default=True, metavar="block|token", help="Acceptance rule."),
+    click.option("--seed", type=int, metavar="N", help="Repeat a text, whatever drafts; means --verify seed."),
+    click.option(
+        "--verify", metavar="block|token|seed", help="Acceptance rule; default: seed if --seed is given, else block."
+    ),
 )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import BadRequestError, Cancelled
-from .options import SETTINGS, logit_bias, model_options, sampling_options, text_file
+from .options import SETTINGS, history_options, logit_bias, model_options, sampling_options, text_file
 
 if TYPE_CHECKING:
     from ..api import LLM, Stream
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.command(context_settings=SETTINGS)
 @click.argument("prompt", required=False)
 @model_options
+@history_options
 @click.option("--draft-max", type=int, metavar="K", help="Tokens drafted per round; 0: plain decoding.")
 @click.option("-n", "--max-tokens", type=int, metavar="N", help="Default: until the answer or the context ends.")
 @sampling_options
@@ -96,9 +97,12 @@ def _load(options: dict[str, Any], *, quiet: bool) -> LLM:
 
     same = (
         "draft", "drafter", "threads", "gpu_layers", "draft_gpu_layers", "ctx_size", "kv_type", "buffers", "flash_attn",
+        "suffix_history",
     )  # fmt: skip
     with loading(show=not quiet and sys.stderr.isatty()) as progress:
         llm = load(options["model"], progress=progress, **{name: options[name] for name in same})
+    if not quiet:
+        llm.announce = lambda line: click.echo(line, err=True)
     if options["model"] is None and not quiet:
         click.echo(f"no model given: using the starter model, {llm.name} (choose another with -m)", err=True)
     if not quiet and sys.stderr.isatty():

@@ -17,6 +17,8 @@ def summary(reply: Reply) -> str:
             parts.append(f"{name}: {source.accepted} of {source.drafted} drafted tokens accepted")
     else:
         parts.append(f"plain: {stats.why}")
+    if reply.seed is not None:
+        parts.append(f"seed {reply.seed}")
     if reply.finish_reason == "length":
         parts.append("stopped at the length limit")
     elif reply.finish_reason == "cancelled":

@@ -8,12 +8,27 @@ from dataclasses import dataclass
 
 from ..drafting import Drafter
 from ..errors import BadRequestError
+from ..planning import Costs, CostTable, Planner, Prior
 from ..scoring import Scorer
 from .chain import ChainDrafter
 from .lookup import LookupDrafter
 from .model import ModelDrafter
+from .planned import PlannedDrafter
+from .suffix import SuffixDrafter
+from .suffix_index import Index
 
-__all__ = ["DRAFTERS", "ChainDrafter", "LookupDrafter", "ModelDrafter", "Resources", "build", "select"]
+__all__ = [
+    "DRAFTERS",
+    "ChainDrafter",
+    "LookupDrafter",
+    "ModelDrafter",
+    "PlannedDrafter",
+    "Resources",
+    "SuffixDrafter",
+    "build",
+    "planned",
+    "select",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +36,25 @@ class Resources:
     """What a request offers its drafters.
 
     draft: the draft model's context.  draft_temperature: its own, or None for the request's.
-    cancelled: set when the request is cancelled.
+    cancelled: set when the request is cancelled.  past: the user's earlier replies, where they are kept.
     """
 
     draft: Scorer | None = None
     draft_temperature: float | None = None
     cancelled: threading.Event | None = None
+    past: Index | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """make: a new drafter for one request.  needs_draft: it cannot work without a draft model."""
+    """make: a new drafter for one request.  needs_draft: it cannot work without a draft model.
+
+    prior: acceptance by feature that the planner expects before it has seen any of its tokens.
+    """
 
     make: Callable[[Resources], Drafter]
     needs_draft: bool = False
+    prior: Prior = lambda _: 0.5
 
 
 def _model(resources: Resources) -> ModelDrafter:
@@ -45,8 +65,13 @@ def _model(resources: Resources) -> ModelDrafter:
 
 # Chain order, cheapest first: each round takes the first source that proposes anything.
 DRAFTERS: dict[str, Row] = {
-    "lookup": Row(lambda _: LookupDrafter()),
-    "model": Row(_model, needs_draft=True),
+    # Counts before the latest occurrence: suffix has a better draft wherever both have one, and lookup still
+    # stands in where a path is too improbable for suffix.
+    "suffix": Row(
+        lambda resources: SuffixDrafter(past=resources.past), prior=lambda twentieths: (twentieths + 0.5) / 20
+    ),
+    "lookup": Row(lambda _: LookupDrafter(), prior=lambda matched: min(0.9, 0.2 + 0.1 * matched)),
+    "model": Row(_model, needs_draft=True, prior=lambda _: 0.7),
 }
 
 
@@ -74,3 +99,25 @@ def build(names: Sequence[str], resources: Resources) -> Drafter | None:
     """One drafter for a request: the named one, a chain of several, or None."""
     made = [DRAFTERS[name].make(resources) for name in names]
     return made[0] if len(made) == 1 else ChainDrafter(made) if made else None
+
+
+def planned(
+    names: Sequence[str],
+    resources: Resources,
+    costs: Costs,
+    *,
+    draft_costs: CostTable | None = None,
+    remaining: int = 256,
+    coupled: bool = False,
+) -> PlannedDrafter:
+    """A drafter that plans each round over the named sources. See PlannedDrafter and planning.Planner."""
+    made = {name: DRAFTERS[name].make(resources) for name in names}
+    model = made.pop("model", None)
+    priors = {name: DRAFTERS[name].prior for name in names}
+    return PlannedDrafter(
+        tuple(made.values()),
+        Planner(costs, {**priors, "confidence": lambda twentieths: 0.3 + 0.033 * twentieths}, remaining=remaining),
+        model=model if isinstance(model, ModelDrafter) else None,
+        model_costs=draft_costs,
+        coupled=coupled,
+    )

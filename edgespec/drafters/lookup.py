@@ -12,6 +12,7 @@ from ..errors import BadRequestError
 from ..sampling import Sampler
 from ..stats import RoundEvent
 
+_LONG_MATCH = 24  # matches longer than this are as good as each other
 _COMPARED = 64  # latest tokens that must agree for the index to go on: comparing all would cost O(context) a round
 
 
@@ -35,7 +36,7 @@ class LookupDrafter:
     def draft(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Draft:
         """Up to k tokens copied from the latest longest match, or NO_DRAFT."""
         self._follow(tokens)
-        start = self._match() if k > 0 else None
+        start, matched = self._match() if k > 0 else (None, 0)
         if start is None:
             return NO_DRAFT
         walk = sampler.walk(tokens)
@@ -50,18 +51,22 @@ class LookupDrafter:
             drafted.append(token)
             if len(drafted) < k:
                 walk.advance(token)
-        return (
-            Draft(tuple(drafted), tuple(Distribution.one_hot(t) for t in drafted), self.name) if drafted else NO_DRAFT
-        )
+        if not drafted:
+            return NO_DRAFT
+        proposals = tuple(Distribution.one_hot(t) for t in drafted)
+        # While drafted tokens are accepted the match grows with them.
+        features = tuple(min(matched + i, _LONG_MATCH) for i in range(len(drafted)))
+        return Draft(tuple(drafted), proposals, self.name, features)
 
-    def _match(self) -> int | None:
+    def _match(self) -> tuple[int | None, int]:
+        """Where the latest longest match goes on, and its length."""
         text = self._tokens
         for n in self._sizes:
             if n <= len(text):
                 found = self._next.get(tuple(text[-n:]))
                 if found is not None:
-                    return found
-        return None
+                    return found, n
+        return None, 0
 
     def _follow(self, tokens: Sequence[int]) -> None:
         """Bring the index up to `tokens`; it starts anew if they do not continue what it holds."""

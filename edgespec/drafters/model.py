@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -27,7 +27,12 @@ class ModelDrafter:
     def __init__(
         self, scorer: Scorer, *, temperature: float | None = None, cancelled: threading.Event | None = None
     ) -> None:
-        """cancelled: the request's, so that reading a long prompt stops when the request does."""
+        """cancelled: the request's, so that reading a long prompt stops when the request does.
+
+        gate, where a planner sets it, is asked before each token is sampled: (tokens drafted so far,
+        distribution of the next) -> draft it? It sees no value of the token in question, so that to stop is exact.
+        """
+        self.gate: Callable[[int, Distribution], bool] | None = None
         self._scorer = scorer
         self._cancelled = cancelled
         self._temperature = temperature
@@ -52,7 +57,9 @@ class ModelDrafter:
                     proposal = walk.distribution(row)
                 except BadRequestError:  # bias and grammar leave nothing that this vocabulary has
                     break  # nothing was drawn yet, so to stop here is free
-            token = proposal.sample(rng)
+            if self.gate is not None and not self.gate(len(drafted), proposal):
+                break
+            token = sampler.choose(proposal, len(tokens) + len(drafted), rng)
             drafted.append(token)
             proposals.append(proposal)
             if len(drafted) == k or self._scorer.vocab.is_eog(token):  # the end token itself is kept
@@ -74,6 +81,11 @@ class ModelDrafter:
         over = length - self._scorer.n_ctx
         step = max(1, self._scorer.n_ctx // 2)
         return 0 if over <= 0 else -(-over // step) * step
+
+    def unread(self, tokens: Sequence[int]) -> int:
+        """Tokens that the draft model must read before it can draft after `tokens`, the last one not counted."""
+        cached = len(self._sequence.cached) if self._sequence is not None else 0
+        return max(0, len(tokens) - 1 - cached)
 
     def observe(self, event: RoundEvent) -> None:
         """Nothing to learn: the cache is brought up to date by the next draft."""

@@ -54,11 +54,11 @@ def usable(wanted: Buffers) -> Buffers:
 def _working(*, again: bool = False) -> tuple[Buffers, ...]:
     """The choices that ran here, from memory, from disk or by trying."""
     remembered = cache_dir() / "probe.json"
-    identity = _identity()
+    build = identity()
     if not again:
         try:
             record = json.loads(remembered.read_text("utf-8"))
-            if record["identity"] == identity:
+            if record["identity"] == build:
                 return tuple(cast(Buffers, b) for b in record["working"] if b in ORDER)
         except (OSError, ValueError, KeyError, TypeError):
             pass
@@ -66,14 +66,14 @@ def _working(*, again: bool = False) -> tuple[Buffers, ...]:
     try:
         remembered.parent.mkdir(parents=True, exist_ok=True)
         temporary = remembered.with_suffix(f".{os.getpid()}.tmp")
-        temporary.write_text(json.dumps({"identity": identity, "working": working}), "utf-8")
+        temporary.write_text(json.dumps({"identity": build, "working": working}), "utf-8")
         temporary.replace(remembered)
     except OSError as error:
         log.info("the probe's result is not remembered: %s", error)
     return working
 
 
-def _identity() -> str:
+def identity() -> str:
     """Changes with the library build and with the machine."""
     file = binding.library_file()
     stat = file.stat()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -88,6 +89,14 @@ class LlamaVocab:
         """All token texts in id order, as the vocabulary writes them."""
         get = self._lib.llama_vocab_get_text
         return [get(self.handle, i) or b"" for i in range(self.size)]
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """Names the vocabulary: two models with equal identities mean the same texts by the same ids."""
+        digest = hashlib.sha256(self.type.encode())
+        for text in self.texts:
+            digest.update(len(text).to_bytes(4, "little") + text)
+        return digest.hexdigest()[:32]
 
     @functools.cached_property
     def _special(self) -> dict[str, int]:

@@ -22,7 +22,7 @@ STATS = {
     "rounds", "drafted", "accepted", "tau", "acceptance", "per_position", "per_source", "prompt_ms", "decode_ms",
     "draft_ms", "verify_ms", "tokens_per_s", "speedup_vs_plain", "plan", "mode", "why",
 }  # fmt: skip
-TIMES = {"prompt_ms", "decode_ms", "draft_ms", "verify_ms", "tokens_per_s"}
+TIMES = {"prompt_ms", "decode_ms", "draft_ms", "verify_ms", "tokens_per_s", "speedup_vs_plain"}
 
 
 def untimed(reply: dict[str, Any]) -> dict[str, Any]:
@@ -77,11 +77,11 @@ def test_argument_and_pipe_make_one_prompt(chat, llm, arguments, stdin, same_as)
 
 def test_json_has_the_documented_keys(events):
     reply = events[-1]
-    assert set(reply) == {"text", "model", "drafter", "finish_reason", "usage", "stats"}
+    assert set(reply) == {"text", "model", "drafter", "seed", "finish_reason", "usage", "stats"}
     assert set(reply["usage"]) == {"prompt_tokens", "completion_tokens"}
     assert set(reply["stats"]) == STATS
     assert set(reply["stats"]["plan"]) == {"widths"}
-    assert (reply["model"], reply["drafter"], reply["finish_reason"]) == ("chat.gguf", "lookup,model", "length")
+    assert (reply["model"], reply["drafter"], reply["finish_reason"]) == ("chat.gguf", "suffix,lookup,model", "length")
     assert reply["stats"]["speedup_vs_plain"] is None
     assert all(set(s) == {"rounds", "drafted", "accepted"} for s in reply["stats"]["per_source"].values())
 
@@ -93,7 +93,7 @@ def test_token_events_are_the_reply(events):
     assert reply["usage"]["completion_tokens"] == len(tokens) == 60
     for event in tokens:
         assert set(event) == {"type", "text", "id", "source", "logprob", "round"}
-        assert event["source"] in {"target", "model", "lookup", "bonus"}
+        assert event["source"] in {"target", "model", "suffix", "lookup", "bonus"}
         assert event["logprob"] <= 0
     assert {"model", "bonus", "target"} <= {e["source"] for e in tokens}
     assert (tokens[0]["source"], tokens[0]["round"]) == ("target", 0)  # the prompt pass
@@ -170,10 +170,42 @@ def test_jsonl_ends_with_the_object_of_json(chat, models, events):
     assert untimed(same) == untimed(events[-1])
 
 
-@pytest.mark.parametrize("how", [("--draft-max", "3"), ("--drafter", "none")], ids=" ".join)
+@pytest.mark.parametrize(
+    "how", [("--draft-max", "3"), ("--drafter", "none"), ("--draft-max", "3", "--verify", "block")], ids=" ".join
+)
 def test_a_seed_repeats(chat, how):
     one, again = (ok(chat("Tell me more", *how, "-n", "40", "--seed", "7", "--json")).json for _ in range(2))
     assert untimed(one) == untimed(again)
+
+
+def test_a_seed_gives_one_text_whatever_drafts(chat, models):
+    """A seed without --verify means seed-exact mode."""
+    draft = ("--draft", models.draft, "--draft-max", "3")
+    ways = [("--drafter", "none"), (), draft, (*draft, "--drafter", "model", "--verify", "seed")]
+    replies = [ok(chat("Tell me more", "-n", "60", "--seed", "7", *way, "--json")).json for way in ways]
+    assert len({reply["text"] for reply in replies}) == 1
+    assert {reply["seed"] for reply in replies} == {7}
+    assert replies[0]["stats"]["mode"] == "plain"
+    assert all(reply["stats"]["accepted"] > 0 for reply in replies[2:])
+
+
+def test_a_seed_with_another_rule_keeps_that_rule(chat, llm):
+    for verify in ("block", "token"):
+        shown = ok(chat("Tell me more", *SAMPLED, "--verify", verify, "--json")).json
+        same = answer(llm, "Tell me more", temperature=0.8, max_tokens=60, seed=11, draft_max=3, verify=verify)
+        assert shown["text"] == same.text
+        assert shown["text"] != answer(llm, "Tell me more", temperature=0.8, max_tokens=60, seed=11).text
+
+
+def test_a_seed_that_was_made_up_is_told_and_repeats_the_text(chat):
+    shown = ok(chat("Tell me more", "-n", "40", "--verify", "seed", "--json"))
+    seed = shown.json["seed"]
+    assert f", seed {seed}, " in shown.err
+    assert (
+        ok(chat("Tell me more", "-n", "40", "--seed", str(seed), "--drafter", "none", "--json")).json["text"]
+        == (shown.json["text"])
+    )
+    assert ok(chat("Tell me more", *GREEDY, "--json")).json["seed"] is None
 
 
 def test_another_seed_or_none_gives_another_answer(llm):
@@ -264,15 +296,16 @@ def test_logit_bias_forces_and_bans(chat):
     assert ok(chat("Tell me more", *GREEDY, *bias, "--json")).json["text"] == "l" * 24
 
 
-@pytest.mark.parametrize("verify", ["token", "block"])
-def test_both_verifiers_answer(chat, models, verify):
+@pytest.mark.parametrize("verify", ["token", "block", "seed"])
+def test_all_verifiers_answer(chat, models, verify):
     reply = ok(chat("Tell me more", *SAMPLED, "--draft", models.draft, "--verify", verify, "--json")).json
     assert reply["usage"]["completion_tokens"] == 60
     assert 0 < reply["stats"]["acceptance"] <= 1
 
 
 def test_a_draft_model_alone_keeps_the_greedy_text(chat, models, greedy):
-    drafted = ok(chat("Tell me more", *GREEDY, "--draft", models.draft, "--drafter", "model", "--json")).json
+    alone = ("--draft", models.draft, "--drafter", "model", "--draft-max", "3", "--json")
+    drafted = ok(chat("Tell me more", *GREEDY, *alone)).json
     assert drafted["text"] == greedy.text
     assert drafted["drafter"] == "model"
     assert set(drafted["stats"]["per_source"]) == {"model"}

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from edgespec.distribution import Distribution
-from edgespec.drafters import ChainDrafter, LookupDrafter, ModelDrafter
+from edgespec.drafters import ChainDrafter, LookupDrafter, ModelDrafter, SuffixDrafter
+from edgespec.drafters.suffix_index import FixedIndex
 from edgespec.drafting import Draft, Drafter
 from edgespec.generation import GenerationRequest, generate
 from edgespec.sampling import Sampler, SamplingParams
@@ -65,6 +66,28 @@ class TestLookupDrafter(DrafterContract):
 class TestLookupDrafterByDefault(DrafterContract):
     def make_drafter(self, target: TableModel) -> Drafter:
         return LookupDrafter()
+
+
+class TestSuffixDrafter(DrafterContract):
+    def make_drafter(self, target: TableModel) -> Drafter:
+        return SuffixDrafter(min_match=1, min_probability=0)
+
+
+class TestSuffixDrafterByDefault(DrafterContract):
+    def make_drafter(self, target: TableModel) -> Drafter:
+        return SuffixDrafter()
+
+
+class TestSuffixDrafterWithPastReplies(DrafterContract):
+    past = FixedIndex(np.array([0, 1, 2, 2, 1, -1, 2, 0, 0, 2, 0, -1, 1, 1, 0, -1], dtype=np.int32))
+
+    def make_drafter(self, target: TableModel) -> Drafter:
+        return SuffixDrafter(past=self.past)
+
+
+class TestSuffixDrafterThatForgets(DrafterContract):
+    def make_drafter(self, target: TableModel) -> Drafter:
+        return SuffixDrafter(min_match=1, capacity=4)
 
 
 class TestChainDrafter(DrafterContract):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from edgespec.distribution import Distribution, Uniforms
-from edgespec.drafters import ChainDrafter, LookupDrafter, ModelDrafter
+from edgespec.drafters import ChainDrafter, LookupDrafter, ModelDrafter, SuffixDrafter
 from edgespec.drafting import Drafter
 from edgespec.generation import GenerationRequest, generate, step
 from edgespec.sampling import SamplingParams
@@ -28,6 +28,7 @@ DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "model": lambda: ModelDrafter(DRAFT),
     "model at its own temperature": lambda: ModelDrafter(DRAFT, temperature=0.6),
     "lookup": lambda: LookupDrafter(min_ngram=1),
+    "suffix": lambda: SuffixDrafter(min_match=1, reach=3, min_probability=0.0),
     "chain": lambda: ChainDrafter([LookupDrafter(min_ngram=2), ModelDrafter(DRAFT)]),
 }
 OFF = SamplingParams(top_k=0, top_p=1.0, min_p=0.0)
@@ -71,6 +72,8 @@ REDUCED = [
     ("model at its own temperature", 1.0, "plain", "block"),
     ("lookup", 1.0, "plain", "block"),
     ("lookup", 0.3, "top-k 3", "token"),
+    ("suffix", 1.0, "plain", "block"),
+    ("suffix", 0.3, "top-k 3", "token"),
     ("chain", 1.0, "top-p 0.8", "block"),
     ("chain", 0.3, "plain", "token"),
 ]
@@ -136,7 +139,7 @@ def corrects_from_p(
     return Verdict((*verdict.tokens[:-1], targets[verdict.accepted].sample(rng)), verdict.accepted)
 
 
-@pytest.mark.parametrize(("biased", "drafter"), product([accepts_all, corrects_from_p], ["model", "lookup"]))
+@pytest.mark.parametrize(("biased", "drafter"), product([accepts_all, corrects_from_p], ["model", "lookup", "suffix"]))
 def test_a_biased_verifier_exceeds_the_bound(biased, drafter: str, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setitem(VERIFIERS, "biased", biased)
     samples = 4_000

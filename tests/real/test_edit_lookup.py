@@ -12,7 +12,7 @@ from edgespec.forks import first_difference
 from edgespec.generation import Generation, GenerationRequest
 from edgespec.llama import Context, LoadSettings, Model
 from edgespec.sampling import SamplingParams
-from workloads import edit_tasks
+from edgespec.workloads import edit_tasks
 
 pytestmark = pytest.mark.real
 

@@ -13,7 +13,7 @@ from edgespec.generation import Generation, GenerationRequest
 from edgespec.llama import Context, LoadSettings, Model
 from edgespec.sampling import SamplingParams
 from edgespec.stats import RoundEvent
-from workloads import prompts
+from edgespec.workloads import prompts
 
 pytestmark = pytest.mark.real
 

@@ -50,7 +50,7 @@ def test_a_reply_says_what_was_made_and_how(llm):
     assert llm.detokenize(reply.tokens) == reply.text
     assert reply.finish_reason == "length"
     assert reply.model == llm.name == llm.target.model.path.name
-    assert reply.drafter == llm.drafter == "lookup,model"
+    assert reply.drafter == llm.drafter == "suffix,lookup,model"
     assert reply.stats.prompt_tokens == len(llm.encode(MESSAGES))
     assert reply.stats.mode == "speculative"
     assert llm.stats is reply.stats
@@ -99,6 +99,30 @@ def test_a_stream_adds_up_to_its_reply(llm, seed):
     assert "\N{REPLACEMENT CHARACTER}" in reply.text
 
 
+@pytest.mark.parametrize("how", [{"reproducible": True}, {"verify": "seed"}, {"seed": 7}], ids=str)
+def test_a_reproducible_reply_names_its_seed_and_repeats_without_speculation(llm, how):
+    options = {"temperature": 1.0, "max_tokens": 40}
+    reply = llm.chat(MESSAGES, **options, **how, draft_max=4)
+    assert reply.seed == reply.to_json()["seed"]
+    assert reply.seed == 7 if "seed" in how else reply.seed is not None
+    assert reply.stats.accepted > 0
+    for draft_max in (0, 1, None):
+        assert llm.chat(MESSAGES, **options, seed=reply.seed, draft_max=draft_max).tokens == reply.tokens
+
+
+def test_a_reply_without_a_seed_names_none(llm):
+    assert llm.chat(MESSAGES, max_tokens=4).seed is None
+    assert llm.chat(MESSAGES, max_tokens=4, verify="block", seed=5).seed == 5
+
+
+def test_a_seed_means_seed_exact_unless_another_rule_is_named(llm):
+    def text(**options: Any) -> tuple[int, ...]:
+        return llm.chat(MESSAGES, temperature=1.0, max_tokens=40, seed=3, draft_max=3, **options).tokens
+
+    assert text() == text(verify="seed") == text(reproducible=True) == text(reproducible=True, verify="seed")
+    assert text(verify="block") == text(verify="block") != text()
+
+
 @pytest.mark.parametrize("word", ["日本語", "🙂👩‍👩‍👧", "naïve", "a\u0301b"])
 def test_characters_of_several_tokens_arrive_whole(llm, word):
     grammar = "root ::= " + " ".join(f'"{c}"' for c in word)
@@ -129,10 +153,10 @@ def test_a_stop_string_may_be_text_or_a_list(llm):
 
 
 def test_a_stop_cuts_the_text_but_not_the_counts_of_its_round(llm):
-    whole = llm.chat(MESSAGES, **GREEDY)
+    whole = llm.chat(MESSAGES, **GREEDY, draft_max=3)
     cut = 0
     for end in range(2, len(whole.text)):
-        with llm.stream(MESSAGES, **GREEDY, stop=whole.text[end - 2 : end]) as stream:
+        with llm.stream(MESSAGES, **GREEDY, draft_max=3, stop=whole.text[end - 2 : end]) as stream:
             text = "".join(event.text for event in stream)
         reply = stream.reply
         assert text == reply.text == whole.text[: whole.text.index(whole.text[end - 2 : end])]
@@ -178,8 +202,8 @@ def test_sources_follow_what_was_asked_for(paths):
         ({"drafter": "none", "draft": draft}, "none"),
         ({"drafter": "lookup", "draft": draft}, "lookup"),
         ({"drafter": "model,lookup", "draft": draft}, "lookup,model"),
-        ({"draft": "none"}, "lookup"),
-        ({}, "lookup"),
+        ({"draft": "none"}, "suffix,lookup"),
+        ({}, "suffix,lookup"),
     ):
         with edgespec.load(chat, **how, **small) as loaded:
             assert loaded.drafter == sources
@@ -193,7 +217,7 @@ def test_sources_follow_what_was_asked_for(paths):
 def test_a_recurrent_model_says_why_it_does_not_speculate(tiny):
     with edgespec.load(tiny("mamba"), ctx_size=64, threads=1) as loaded:
         reply = loaded.complete("and the", **GREEDY)
-        assert loaded.drafter == reply.drafter in ("none", "lookup")
+        assert loaded.drafter == reply.drafter in ("none", "suffix,lookup")
         if reply.drafter == "none":
             assert reply.stats.why == "speculation is off for this model: its recurrent state cannot be rolled back"
             assert reply.stats.mode == "plain"

@@ -124,7 +124,9 @@ def test_a_load_option_out_of_range(chat, tiny, option, value):
         *(({"seed": v}, "seed is") for v in (-1, 2**64, 1.0, "7", True)),
         *(({"max_tokens": v}, "max tokens is") for v in (0, -1, 1.0, True, "5", NAN)),
         *(({"draft_max": v}, "draft max is") for v in (-1, 1.0, True, "3", 32)),
-        *(({"verify": v}, "verify is") for v in ("magic", "", None, 1, ["block"])),
+        *(({"verify": v}, "verify is") for v in ("magic", "", 1, ["block"])),
+        *(({"reproducible": v}, "reproducible is") for v in (None, 1, "yes")),
+        *(({"reproducible": True, "verify": v}, "reproducible means verify='seed'") for v in ("block", "token")),
         *(({"draft_temperature": v}, "draft_temperature is") for v in (-1, NAN, INF, "1", True)),
         *(({"stop": v}, "stop") for v in ("", [""], ["a", ""], [1], [None], None, 5, b"a", ["a", b"b"], "\ud800")),
         *(

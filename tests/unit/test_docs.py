@@ -17,6 +17,12 @@ import pytest
 
 import edgespec
 from edgespec import drafters, errors
+from edgespec.bench.modes import parse_mode
+from edgespec.bench.prompts import BenchPrompt, Workload
+from edgespec.bench.report import to_json
+from edgespec.bench.runner import Settings, run_bench
+from edgespec.bench.statistics import Run
+from edgespec.checks.report import IdentityResult, LawResult, Report
 from edgespec.cli import COMMANDS
 from edgespec.cli import edgespec as program
 from edgespec.cli.show import describe
@@ -24,13 +30,12 @@ from edgespec.generation import GenerationRequest, generate
 from edgespec.llama import LoadSettings
 from edgespec.llama.binding import KV_TYPES
 from edgespec.models.header import read_header
-from edgespec.options import DEFAULT_DRAFT_MAX
 from edgespec.reply import Reply
 from edgespec.sampling import SamplingParams
 from edgespec.stats import DraftedToken, GenerationStats, RoundEvent, TokenEvent
 from edgespec.testing import DrafterContract, TableModel
 from edgespec.tiny_gguf import CHATML_TEMPLATE, write_tiny
-from edgespec.verification import VERIFIERS
+from edgespec.verification import SEED, VERIFIERS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -143,8 +148,8 @@ def test_values_that_the_code_knows_are_all_named() -> None:
     rows = documented("run")[1]
     assert set(code(rows["--drafter"][3])) >= set(drafters.DRAFTERS)
     assert set(re.findall(r"\b(?:q|f|bf)\d\w*", rows["--kv-type"][3])) == set(KV_TYPES)
-    assert set(rows["--verify"][1].strip("`").split("|")) == set(VERIFIERS)
-    assert int(rows["--draft-max"][2]) == DEFAULT_DRAFT_MAX
+    assert set(rows["--verify"][1].strip("`").split("|")) == {*VERIFIERS, SEED}
+    assert rows["--draft-max"][2] == "planned"
     assert f"at most {LoadSettings().max_width - 1}," in rows["--draft-max"][3]
 
 
@@ -284,6 +289,35 @@ def test_show_json_fields(tmp_path: Path) -> None:
     facts = describe(read_header(write_tiny(tmp_path / "tiny.gguf")))
     fields = set(paths({**facts, "split": {"no": 0, "count": 2}}))
     assert stated_fields(sections(CLI, 3)["The object of show --json"]) == [fields]
+
+
+@pytest.mark.usefixtures("tiny_load")
+def test_bench_json_fields() -> None:
+    class Rival:
+        name = "rival"
+
+        def run(self, *_: object) -> Run:
+            return Run(tokens=3, seconds=1.0)
+
+        def close(self) -> None:
+            """Nothing was opened."""
+
+    settings = Settings(max_tokens=4)
+    with edgespec.load() as llm:
+        prompt = BenchPrompt("one", ({"role": "user", "content": "one"},))
+        outcome = run_bench(
+            llm, [Workload("mine", (prompt,))], [parse_mode("lookup:2", has_draft=False)], settings, [Rival()]
+        )
+        result = to_json(llm, outcome, settings)
+    fields = {re.sub(r"cost_table\.\d+", "cost_table.ROWS", p) for p in paths(result)}
+    assert stated_fields(sections(CLI, 3)["The object of bench --json"]) == [fields]
+
+
+def test_verify_json_fields() -> None:
+    found = IdentityResult(0, (), {})
+    row = LawResult("probe", 100, None, None, 0, 0)
+    fields = set(paths(Report(found, (row,), row, found).to_json()))
+    assert stated_fields(sections(CLI, 3)["The object of verify --json"]) == [fields]
 
 
 def test_environment_variables() -> None:

@@ -86,7 +86,7 @@ def test_a_target_that_drafts_for_itself_accepts_all(
         assert (done.stats.rounds, done.stats.tau) == (16, 5)
 
 
-@pytest.mark.parametrize("verify", ["block", "token"])
+@pytest.mark.parametrize("verify", ["block", "token", "seed"])
 @pytest.mark.parametrize("name", ["none", *DRAFTERS])
 def test_a_seed_repeats(tiny: Tiny, open_context: Open, name: str, verify: str) -> None:
     context, draft = open_context(tiny()), open_context(tiny(noise=0.05))
@@ -98,6 +98,22 @@ def test_a_seed_repeats(tiny: Tiny, open_context: Open, name: str, verify: str) 
 
     assert text(1) == text(1)
     assert text(1) != text(2)
+
+
+@pytest.mark.parametrize("arch", ["llama", "gemma3"])
+@pytest.mark.parametrize(("name", "k"), [(name, k) for name in DRAFTERS for k in (1, 3, 6)])
+def test_a_seed_exact_text_is_that_of_plain_decoding(
+    tiny: Tiny, open_context: Open, arch: str, name: str, k: int
+) -> None:
+    context, draft = open_context(tiny(arch)), open_context(tiny(arch, noise=0.05))
+    accepted = 0
+    for seed, temperature in ((0, 0.7), (1, 1.0), (2, 1.0)):
+        params = SamplingParams(temperature=temperature, seed=seed, top_k=2)
+        options: dict[str, Any] = {"prompt": REPETITIVE, "params": params, "max_tokens": 50, "verify": "seed"}
+        drafted = run(context, DRAFTERS[name](draft), draft_max=k, **options)
+        assert drafted.tokens == run(context, **options).tokens
+        accepted += drafted.stats.accepted
+    assert accepted > 0
 
 
 def test_events_and_totals_agree(tiny: Tiny, open_context: Open) -> None:

@@ -72,7 +72,7 @@ def test_another_build_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     Tries(monkeypatch)
     probe.usable("auto")
     probe._working.cache_clear()
-    monkeypatch.setattr(probe, "_identity", lambda: "another build")
+    monkeypatch.setattr(probe, "identity", lambda: "another build")
     tries = Tries(monkeypatch)
     probe.usable("auto")
     assert tries.tried
@@ -84,7 +84,7 @@ def test_another_build_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_damaged_record_is_replaced(monkeypatch: pytest.MonkeyPatch, home: Path, record: str) -> None:
     (home / "cache").mkdir()
     file = home / "cache" / "probe.json"
-    file.write_text(record.replace("3", json.dumps(probe._identity())), "utf-8")
+    file.write_text(record.replace("3", json.dumps(probe.identity())), "utf-8")
     tries = Tries(monkeypatch)
     assert probe.usable("auto") == "auto"
     assert tries.tried

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from workloads import HERE, NAMES, edit_tasks, prompts
+from edgespec.workloads import HERE, NAMES, edit_tasks, prompts
 
 TASKS = edit_tasks()
 COUNTS = {"edit": 12, "code": 12, "chat": 12, "prose": 12, "summarise": 6}

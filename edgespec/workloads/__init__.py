@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.resources import files
+from pathlib import PurePath
 
-HERE = Path(__file__).parent
+HERE = files(__name__)
 NAMES = ("edit", "code", "chat", "prose", "summarise")
 
 # The word after the opening fence, by file suffix.
@@ -24,7 +25,7 @@ class EditTask:
     @property
     def prompt(self) -> str:
         """The instruction, then the whole source in a fenced block."""
-        return f"{self.instruction}\n\n```{LANGUAGES[Path(self.name).suffix]}\n{self.source.rstrip()}\n```\n"
+        return f"{self.instruction}\n\n```{LANGUAGES[PurePath(self.name).suffix]}\n{self.source.rstrip()}\n```\n"
 
 
 @dataclass(frozen=True, slots=True)
