@@ -22,7 +22,7 @@ from .generation import NO_ROLLBACK, Event, Generation, GenerationRequest
 from .llama import Context, LlamaGrammar, LoadSettings, Model, check_vocab, schema_to_gbnf
 from .llama.measure import cost_table, forget
 from .options import Options, generation_request, split_options
-from .planning import Costs, CostTable
+from .planning import Acceptance, Costs, CostTable
 from .reply import Reply
 from .stats import GenerationStats, TokenEvent
 from .verification import SEED
@@ -120,6 +120,7 @@ class LLM:
         self.stats: GenerationStats | None = None  # of the latest request that ended
         self.costs: Costs | None = None  # measured when a request is first planned
         self._draft_costs: CostTable | None = None
+        self._known: dict[str, Acceptance] = {}
         self.announce: Callable[[str], None] | None = None  # told one line before something slow
         self.history: SuffixHistory | None = None  # where replies are kept for the suffix drafter
 
@@ -203,6 +204,7 @@ class LLM:
             draft_costs=self._draft_costs,
             remaining=min(request.max_tokens or _TYPICAL_REPLY, room),
             coupled=request.params.temperature == 0 or request.verify == SEED,
+            known=self._known,
         )
 
     def complete(self, prompt: Prompt, **options: Any) -> Reply:

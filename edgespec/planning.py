@@ -17,11 +17,15 @@ from dataclasses import dataclass
 
 # A speculative round that does not pay costs time. What such rounds may cost in all: a start, then a share
 # of the time that has passed. The promise is 3%; the rest of it is for what is not planned.
-_START_STEPS = 6.0
+_START_STEPS = 6.0  # plain steps, at most
+_START_SHARE, _LEAST_START_STEPS = 0.015, 1.5  # of the tokens expected; a narrow draft must fit in
 _SHARE = 0.018
 _MAX_SAVED_STEPS = 40.0  # gains that a loss may use up, in plain steps
 _SWITCH_ON = 0.02  # hysteresis, in tokens: speculation starts where it is expected to win by more than noise
 _PATIENCE, _LONGEST_PATIENCE = 4, 64  # rounds between two probes of a source that is not chosen, doubling
+_SHORT_SETUP_STEPS = 4.0  # draft steps: a longer set-up is an investment
+_INVESTED_IN_UNKNOWN, _INVESTED_IN_KNOWN = 0.05, 0.5  # of the time a reply is expected to take
+_KNOWN = 12  # tokens seen of a source before its acceptance is more than a guess
 _SUREST = 0.99  # no prior is certain
 _MEMORY = 0.97  # per round, of the speed achieved
 _PLAIN_EVERY = 64  # rounds between two plain ones while speculating, so that the speed-up is measured
@@ -89,6 +93,7 @@ class Acceptance:
         self._keep = 1 - 1 / memory
         self._sums: dict[int, tuple[float, float]] = {}
         self._hits, self._expected = 0.0, 0.0
+        self.seen = 0
 
     def __call__(self, feature: int) -> float:
         """Acceptance probability of a drafted token with this feature, given that those before were accepted."""
@@ -101,6 +106,7 @@ class Acceptance:
         """value in [0, 1]: the exact acceptance probability where known, else 1 or 0."""
         hits, seen = self._sums.get(feature, (0.0, 0.0))
         self._sums[feature] = (hits * self._keep + value, seen * self._keep + 1)
+        self.seen += 1
         self._hits = self._hits * self._keep + value
         self._expected = self._expected * self._keep + self._prior(feature)
 
@@ -121,12 +127,16 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """source None: decode plainly.  probe: chosen to learn, not to win.  ms: expected time of the round."""
+    """source None: decode plainly.  probe: chosen to learn, not to win.  ms: expected time of the round.
+
+    setup_ms: beside it, an investment in rounds to come (a draft model reads the conversation).
+    """
 
     source: str | None = None
     k: int = 0
     probe: bool = False
     ms: float = 0.0
+    setup_ms: float = 0.0
 
 
 class Planner:
@@ -137,12 +147,20 @@ class Planner:
     """
 
     def __init__(
-        self, costs: Costs, priors: Mapping[str, Prior], *, overhead_ms: float = 0.2, remaining: int = 256
+        self,
+        costs: Costs,
+        priors: Mapping[str, Prior],
+        *,
+        known: Mapping[str, Acceptance] | None = None,
+        overhead_ms: float = 0.2,
+        remaining: int = 256,
     ) -> None:
+        """known: what earlier requests taught of some sources; it goes on learning here."""
         self.costs = costs
-        self.acceptance = {name: Acceptance(prior) for name, prior in priors.items()}
+        self.acceptance = {name: Acceptance(prior) for name, prior in priors.items()} | dict(known or {})
         self.overhead_ms = overhead_ms
         self.remaining = remaining
+        self._start_steps = min(_START_STEPS, max(_LEAST_START_STEPS, _START_SHARE * remaining))
         self._recent = (0.0, 0.0)
         self._debt_ms = 0.0
         self._spent_ms = 0.0
@@ -169,8 +187,13 @@ class Planner:
                 continue
             self._best[offer.source] = (k, tokens * self.plain_ms / ms)
             if tokens - self.rate * ms > best_value:
-                best, best_value = Plan(offer.source, k, ms=ms), tokens - self.rate * ms
-            if offer.step_ms > 0 and self._may_probe(offer, ms - tokens * self.plain_ms):
+                best = Plan(offer.source, k, ms=ms, setup_ms=offer.setup_ms - self._setup_in_round(offer))
+                best_value = tokens - self.rate * ms
+            if (
+                offer.setup_ms == self._setup_in_round(offer)
+                and offer.step_ms > 0
+                and self._may_probe(offer, ms - tokens * self.plain_ms)
+            ):
                 probes.append(Plan(offer.source, k, probe=True, ms=ms))
         probe = next((p for p in probes if p.source != best.source), None)
         if best.source is not None:
@@ -197,7 +220,9 @@ class Planner:
         estimate, base = self.acceptance[offer.source], self.costs.at(drafted + 1)
         chance = total = reach * acceptance
         for k in range(drafted + 1, min(room, len(offer.features)) + 1):
-            if total >= self.rate * ((k - drafted - 1) * offer.step_ms + self.costs.at(k + 1) - base):
+            more_ms = (k - drafted - 1) * offer.step_ms + self.costs.at(k + 1) - base
+            spent_ms = (drafted + 1) * offer.step_ms + base + self.overhead_ms
+            if total >= self.rate * more_ms and self._affords(spent_ms + more_ms):
                 return True
             if k < len(offer.features):
                 chance *= estimate(offer.features[k])
@@ -214,24 +239,51 @@ class Planner:
 
     def _best_k(self, offer: Offer, room: int) -> tuple[int, float, float]:
         """(K, expected tokens, expected ms) of the best K >= 1; K = 0: nothing offered."""
-        setup = self._setup_share(offer)
         best, best_value = (0, 0.0, 0.0), 0.0
+        if not self._worth_setup(offer):
+            return best
+        setup = self._setup_in_round(offer)
         total = 1.0
         for k, reach in enumerate(self._reaches(offer, room), start=1):
             total += reach
             ms = setup + k * offer.step_ms + self.costs.at(k + 1) + self.overhead_ms
+            if not self._affords(ms):
+                continue
             value = total - self.rate * ms
             if not best[0] or value > best_value:
                 best, best_value = (k, total, ms), value
         return best
 
-    def _setup_share(self, offer: Offer) -> float:
-        """A set-up serves the rounds to come: each pays its part."""
-        return offer.setup_ms / max(1.0, self.remaining / 2.5) if offer.setup_ms > 4 * offer.step_ms else offer.setup_ms
+    def _worth_setup(self, offer: Offer) -> bool:
+        """May a source read what it missed, which can take as long as many rounds?
+
+        A short reading is part of its round. A long one is an investment: its gain over the tokens expected must
+        be twice its cost, and where the source is hardly known, the cost a small part of the time expected.
+        """
+        if offer.setup_ms <= _SHORT_SETUP_STEPS * max(offer.step_ms, 1e-9):
+            return True
+        tokens, ms = 1.0, self.overhead_ms + self.costs.at(1)
+        best = 0.0
+        for k, reach in enumerate(self._reaches(offer, len(offer.features)), start=1):
+            tokens += reach
+            ms = k * offer.step_ms + self.costs.at(k + 1) + self.overhead_ms
+            best = max(best, 1 - ms / (tokens * self.plain_ms))
+        expected_ms = self.remaining * self.plain_ms
+        known = self.acceptance[offer.source].seen >= _KNOWN
+        cap = _INVESTED_IN_KNOWN if known else _INVESTED_IN_UNKNOWN
+        return best * expected_ms > 2 * offer.setup_ms and offer.setup_ms <= cap * expected_ms
+
+    def _setup_in_round(self, offer: Offer) -> float:
+        """What of a set-up counts as time of this round: an investment counts for all rounds to come."""
+        return offer.setup_ms if offer.setup_ms <= _SHORT_SETUP_STEPS * max(offer.step_ms, 1e-9) else 0.0
+
+    def _affords(self, ms: float) -> bool:
+        """Even if nothing of a round of `ms` is accepted, do all losses stay within the allowance?"""
+        return self._debt_ms + ms - self.plain_ms <= self._allowance
 
     @property
     def _allowance(self) -> float:
-        return _START_STEPS * self.plain_ms + _SHARE * self._spent_ms
+        return self._start_steps * self.plain_ms + _SHARE * self._spent_ms
 
     def _may_probe(self, offer: Offer, loss: float) -> bool:
         """A source that costs something to ask and does not seem to pay is asked rarely, within the budget."""
@@ -252,7 +304,7 @@ class Planner:
         """One round is over. features: of the drafted tokens.  values: acceptance of those that were looked at."""
         self.costs.observe(len(features) + 1, verify_ms)
         self.overhead_ms += 0.05 * (min(other_ms, 2 * self.overhead_ms + 0.1) - self.overhead_ms)
-        total = draft_ms + verify_ms + other_ms
+        total = max(0.0, draft_ms - plan.setup_ms) + verify_ms + other_ms
         self._spent_ms += total
         tokens, ms = self._recent
         self._recent = (tokens * _MEMORY + produced, ms * _MEMORY + total)

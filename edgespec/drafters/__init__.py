@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..drafting import Drafter
 from ..errors import BadRequestError
-from ..planning import Costs, CostTable, Planner, Prior
+from ..planning import Acceptance, Costs, CostTable, Planner, Prior
 from ..scoring import Scorer
 from .chain import ChainDrafter
 from .lookup import LookupDrafter
@@ -70,7 +70,7 @@ DRAFTERS: dict[str, Row] = {
     "suffix": Row(
         lambda resources: SuffixDrafter(past=resources.past), prior=lambda twentieths: (twentieths + 0.5) / 20
     ),
-    "lookup": Row(lambda _: LookupDrafter(), prior=lambda matched: min(0.9, 0.2 + 0.1 * matched)),
+    "lookup": Row(lambda _: LookupDrafter(), prior=lambda matched: min(0.85, 0.1 + 0.1 * matched)),
     "model": Row(_model, needs_draft=True, prior=lambda _: 0.7),
 }
 
@@ -109,15 +109,27 @@ def planned(
     draft_costs: CostTable | None = None,
     remaining: int = 256,
     coupled: bool = False,
+    known: dict[str, Acceptance] | None = None,
 ) -> PlannedDrafter:
-    """A drafter that plans each round over the named sources. See PlannedDrafter and planning.Planner."""
+    """A drafter that plans each round over the named sources. See PlannedDrafter and planning.Planner.
+
+    known: what this pair of models is known for, kept by the caller from one request to the next.
+    """
     made = {name: DRAFTERS[name].make(resources) for name in names}
     model = made.pop("model", None)
-    priors = {name: DRAFTERS[name].prior for name in names}
+    priors = {name: DRAFTERS[name].prior for name in names} | {"confidence": _confidence}
+    planner = Planner(costs, priors, known=known, remaining=remaining)
+    if known is not None:  # how well a draft model fits its target depends on the pair more than on the text
+        known.update({name: planner.acceptance[name] for name in ("model", "confidence") if name in priors})
     return PlannedDrafter(
         tuple(made.values()),
-        Planner(costs, {**priors, "confidence": lambda twentieths: 0.3 + 0.033 * twentieths}, remaining=remaining),
+        planner,
         model=model if isinstance(model, ModelDrafter) else None,
         model_costs=draft_costs,
         coupled=coupled,
     )
+
+
+def _confidence(twentieths: int) -> float:
+    """Acceptance of a token of a draft model by the largest probability of its proposal, before any was seen."""
+    return 0.3 + 0.033 * twentieths

@@ -21,8 +21,9 @@ from .probe import identity
 log = logging.getLogger(__name__)
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # kernels work in groups of rows: these are where the curve bends
-_REPEATS = 3
-_STEPS_IN_ALL, _SLOW_MS = 60, 1000.0  # a measurement takes about as long as so many plain decodes
+_REPEATS = 5
+_WARM_UP = 4
+_STEPS_IN_ALL, _SLOW_MS = 90, 1000.0  # a measurement takes about as long as so many plain decodes
 _DEPTH = 64  # tokens in the cache while measuring; deeper contexts are followed while generating
 _SAMPLED_BYTES = 1 << 16
 
@@ -67,6 +68,8 @@ def measure(context: Context, widths: tuple[int, ...], *, announce: Callable[[st
     sequence = context.sequence(tokens)
     found = []
     with context.turn:
+        for _ in range(_WARM_UP):  # first touches of weights and buffers are no decode times
+            context.score([ScoreRequest(sequence, tokens)])
         for width in widths:
             request = ScoreRequest(sequence, tokens, tuple(tokens[i % depth] for i in range(width - 1)))
             context.score([request])  # graphs are built at a width's first use
