@@ -142,7 +142,7 @@ class Plan:
 class Planner:
     """Chooses source and K of each round of one request, and learns from every round.
 
-    `costs` may be shared by the requests of one model. widths: rows per decode that are worth trying.
+    `costs` may be shared by the requests of one model. priors: by source name.
     remaining: tokens the request is expected to produce, so that a short answer pays for no set-up.
     """
 
@@ -313,10 +313,10 @@ class Planner:
             self._since_probe[source] += 1
         if plan.source is not None and not plan.probe:
             self._patience.pop(plan.source, None)
-        if plan.source is None or not features:
-            self._since_plain = 0
+        self._since_plain = self._since_plain + 1 if features else 0
+        if plan.source is None:
             return
-        self._since_plain += 1
+        # A source that was asked and drafted nothing has still cost its time.
         estimate = self.acceptance[plan.source]
         for feature, value in zip(features, values, strict=False):
             estimate.observe(feature, value)
