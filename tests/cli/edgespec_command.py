@@ -65,5 +65,12 @@ class Cli:
 
     def start(self, *arguments: Argument, **options: Any) -> subprocess.Popen[bytes]:
         """`edgespec run` in the background, with pipes for its outputs and no input."""
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        # Unbuffered: a line read ahead of communicate() would be lost to it.
+        pipes = {
+            "bufsize": 0,
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            **options,
+        }
         return subprocess.Popen([*RUN, *self.always, *arguments], env=self.env, **pipes)

@@ -79,7 +79,7 @@ def test_it_answers_in_a_pipe():
 
 def test_speculation_and_streaming_change_no_greedy_word(llm):
     plain = llm.chat(COPY, **GREEDY, max_tokens=48, draft_max=0)
-    with llm.stream(COPY, **GREEDY, max_tokens=48) as stream:
+    with llm.stream(COPY, **GREEDY, max_tokens=48, draft_max=3) as stream:
         text = "".join(event.text for event in stream)
     assert text == stream.reply.text
     fork = explain_fork(llm.target.model, llm.encode(COPY), plain.tokens, stream.reply.tokens, 4)

@@ -44,7 +44,7 @@ def owned(llm: LLM) -> int:
 
 
 def test_a_reply_says_what_was_made_and_how(llm):
-    reply = llm.chat(MESSAGES, **GREEDY)
+    reply = llm.chat(MESSAGES, **GREEDY, draft_max=3)  # planned rounds depend on the clock
     assert isinstance(reply, Reply)
     assert len(reply.tokens) == len(reply.logprobs) == reply.stats.completion_tokens == 24
     assert llm.detokenize(reply.tokens) == reply.text
@@ -227,7 +227,7 @@ def test_a_draft_with_a_short_context_goes_on_helping(tiny, paths):
     short = tiny(noise=0.02, n_ctx_train=48)
     with edgespec.load(paths["chat"], draft=short, drafter="model", ctx_size=256, threads=1) as loaded:
         loaded_plain = loaded.chat(MESSAGES, temperature=0, draft_max=0, max_tokens=150)
-        reply = loaded.chat(MESSAGES, temperature=0, max_tokens=150)
+        reply = loaded.chat(MESSAGES, temperature=0, draft_max=3, max_tokens=150)
         assert reply.text == loaded_plain.text
         assert reply.stats.accepted > 0
 
