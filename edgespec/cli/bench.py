@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import BadRequestError
-from .options import SETTINGS, model_options
+from .options import SETTINGS, load_model, model_options
 
 if TYPE_CHECKING:
     from ..api import LLM
@@ -111,15 +110,8 @@ def _limit(prompts: int) -> int | None:
 
 
 def _load(options: dict[str, Any]) -> LLM:
-    from ..api import load
-    from .progress import loading
-
-    same = (
-        "draft", "drafter", "threads", "gpu_layers", "draft_gpu_layers", "ctx_size", "kv_type", "buffers", "flash_attn",
-    )  # fmt: skip
-    with loading(show=not options["quiet"] and sys.stderr.isatty()) as progress:
-        # One conversation at a time: what others left in the cache would slow both sides of a ratio.
-        return load(options["model"], progress=progress, parallel=1, **{name: options[name] for name in same})
+    # One conversation at a time: what others left in the cache would slow both sides of a ratio.
+    return load_model(options, parallel=1)
 
 
 @contextmanager

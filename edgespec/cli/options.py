@@ -1,14 +1,18 @@
-"""Options that several commands share, as decorators."""
+"""Options that several commands share, as decorators, and what they load."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..errors import BadRequestError
+
+if TYPE_CHECKING:
+    from ..api import LLM
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}  # of every command
 
@@ -82,6 +86,18 @@ sampling_options = _stack(
         "--verify", metavar="block|token|seed", help="Acceptance rule; default: seed if --seed is given, else block."
     ),
 )
+
+
+def load_model(options: Mapping[str, Any], **more: Any) -> LLM:
+    """The models that `model_options` chose, with a progress bar where someone sees it. more: for edgespec.load."""
+    from ..api import load
+    from .progress import loading
+
+    same = (
+        "draft", "drafter", "threads", "gpu_layers", "draft_gpu_layers", "ctx_size", "kv_type", "buffers", "flash_attn",
+    )  # fmt: skip
+    with loading(show=not options["quiet"] and sys.stderr.isatty()) as progress:
+        return load(options["model"], progress=progress, **{name: options[name] for name in same}, **more)
 
 
 def logit_bias(pairs: tuple[str, ...]) -> dict[int, float]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import BadRequestError, Cancelled
-from .options import SETTINGS, history_options, logit_bias, model_options, sampling_options, text_file
+from .options import SETTINGS, history_options, load_model, logit_bias, model_options, sampling_options, text_file
 
 if TYPE_CHECKING:
     from ..api import LLM, Stream
@@ -92,15 +92,7 @@ def _request(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _load(options: dict[str, Any], *, quiet: bool) -> LLM:
-    from ..api import load
-    from .progress import loading
-
-    same = (
-        "draft", "drafter", "threads", "gpu_layers", "draft_gpu_layers", "ctx_size", "kv_type", "buffers", "flash_attn",
-        "suffix_history",
-    )  # fmt: skip
-    with loading(show=not quiet and sys.stderr.isatty()) as progress:
-        llm = load(options["model"], progress=progress, **{name: options[name] for name in same})
+    llm = load_model(options, suffix_history=options["suffix_history"])
     if not quiet:
         llm.announce = lambda line: click.echo(line, err=True)
     if options["model"] is None and not quiet:

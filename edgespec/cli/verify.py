@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ import click
 
 from ..errors import BadRequestError
 from ..text import sanitize
-from .options import SETTINGS, model_options
+from .options import SETTINGS, load_model, model_options
 
 if TYPE_CHECKING:
     from ..api import LLM
@@ -69,15 +68,8 @@ def verify(**options: Any) -> int:
 
 
 def _load(options: dict[str, Any]) -> LLM:
-    from ..api import load
-    from .progress import loading
-
-    same = (
-        "draft", "drafter", "threads", "gpu_layers", "draft_gpu_layers", "ctx_size", "kv_type", "buffers", "flash_attn",
-    )  # fmt: skip
-    with loading(show=not options["quiet"] and sys.stderr.isatty()) as progress:
-        # One sequence: cells of others, though masked, change the order of sums, which no replay of a fork repeats.
-        return load(options["model"], progress=progress, parallel=1, **{name: options[name] for name in same})
+    # One sequence: cells of others, though masked, change the order of sums, which no replay of a fork repeats.
+    return load_model(options, parallel=1)
 
 
 @contextmanager
