@@ -2,9 +2,15 @@
 
     EdgeSpecError                 base: catch this to catch them all (CLI exit code 1)
     ├── BadRequestError           a parameter or an input is wrong, nothing was run (exit 2)
+    │   └── CatalogError          the user's own catalogue of models is not in its form (exit 2)
     ├── ModelNotFoundError        no such file or name, or it is not on this disk (exit 3)
+    │   ├── OfflineError          it is not here, and the network may not or cannot be used (exit 3)
+    │   └── GatedError            its owner lets only some people have it (exit 3)
     ├── ModelLoadError            the file is not usable: not GGUF, truncated, unsupported (exit 4)
-    │   └── VocabMismatchError    draft and target do not share a vocabulary (exit 4)
+    │   ├── VocabMismatchError    draft and target do not share a vocabulary (exit 4)
+    │   └── DamagedDownloadError  what arrived is not the file that was asked for; nothing was kept (exit 4)
+    ├── DownloadError             the network failed on the way; what arrived is kept for the next try (exit 1)
+    ├── NoSpaceError              the disk has no room for the file (exit 1)
     ├── ContextFullError          the prompt does not fit the context window (exit 5)
     ├── DecodeError               llama.cpp refused or failed a decode (exit 1)
     └── Cancelled                 the caller asked for a stop; partial text is kept (exit 130)
@@ -13,6 +19,8 @@ Messages are one line: what is wrong, then how to fix it.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 
 class EdgeSpecError(Exception):
@@ -27,10 +35,35 @@ class BadRequestError(EdgeSpecError):
     exit_code = 2
 
 
+class CatalogError(BadRequestError):
+    """A catalogue of models is not in its form.
+
+    Attributes
+    ----------
+    file: the catalogue.  entry: the name of the entry, None outside of any.  field: None where the whole is meant.
+    """
+
+    def __init__(self, file: Path, entry: str | None, field: str | None, what: str) -> None:
+        where = [f"entry {entry!r}"] if entry is not None else []
+        where += [field] if field is not None else []
+        super().__init__(f"the catalogue {file}{', ' if where else ''}{', '.join(where)}: {what}; correct that file")
+        self.file = file
+        self.entry = entry
+        self.field = field
+
+
 class ModelNotFoundError(EdgeSpecError):
     """The named model is not on this disk."""
 
     exit_code = 3
+
+
+class OfflineError(ModelNotFoundError):
+    """The model is not on this disk, and no network may be used or can be reached."""
+
+
+class GatedError(ModelNotFoundError):
+    """The model is there, but not for everyone: an account must be let in first."""
 
 
 class ModelLoadError(EdgeSpecError):
@@ -41,6 +74,18 @@ class ModelLoadError(EdgeSpecError):
 
 class VocabMismatchError(ModelLoadError):
     """The draft model's vocabulary is not the target's."""
+
+
+class DamagedDownloadError(ModelLoadError):
+    """What was downloaded is not the file that was asked for; nothing of it is kept."""
+
+
+class DownloadError(EdgeSpecError):
+    """A server failed, or the connection was lost too often. What has arrived is kept: a new try goes on from there."""
+
+
+class NoSpaceError(EdgeSpecError):
+    """The disk has no room for the file."""
 
 
 class ContextFullError(EdgeSpecError):

@@ -14,11 +14,28 @@ def home() -> Path:
     return Path(override).expanduser() if override else Path(platformdirs.user_data_dir("edgespec", appauthor=False))
 
 
+def config_dir() -> Path:
+    """Where what the user writes lies: the platform's folder for settings, or EDGESPEC_HOME."""
+    if os.environ.get("EDGESPEC_HOME"):
+        return home()
+    return Path(platformdirs.user_config_dir("edgespec", appauthor=False))
+
+
 def models_dir() -> Path:
     """Where model files that we fetched lie."""
     return home() / "models"
 
 
 def cache_dir() -> Path:
-    """Measurements that can be made again: the kernel probe, cost tables."""
+    """Measurements that can be made again: the kernel probe, cost tables, the fastest settings."""
     return home() / "cache"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file, with its folder, so that readers find all of it or none; its mode stays. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(text, "utf-8")
+    if path.exists():
+        temporary.chmod(path.stat().st_mode)
+    temporary.replace(path)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .errors import BadRequestError, Cancelled, ContextFullError, DecodeError
 from .sampling import Grammar, Sampler, SamplingParams
-from .scoring import Rows, ScoreRequest
+from .scoring import Rows, ScoreRequest, common_prefix
 
 Tokens = tuple[int, ...]
 
@@ -276,13 +276,3 @@ class TableModel:
 
         extend((), 1.0)
         return dict(law)
-
-
-def common_prefix(a: TokenSequence[int], b: TokenSequence[int]) -> int:
-    """Length of the longest common prefix."""
-    n = 0
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        n += 1
-    return n

@@ -103,9 +103,11 @@ def _pure_q4_0(original: Path) -> Path:
 @pytest.fixture(scope="session")
 def starter() -> Path:
     """SmolLM2-135M-Instruct, the embedded default."""
-    from edgespec.models.starter import STARTER, find_starter
+    from edgespec.models.catalog import catalog
+    from edgespec.models.names import find_file
 
-    return find_starter() or _real(STARTER.file)
+    entry = catalog().starter
+    return find_file(entry) or _real(entry.file)
 
 
 @pytest.fixture(scope="session")

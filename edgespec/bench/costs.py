@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
-from ..planning import CostTable
+from ..costs import CostTable
 from ..scoring import Scorer, ScoreRequest
 
 WIDTHS = (1, 2, 3, 4, 8, 12, 16)

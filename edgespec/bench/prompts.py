@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +23,13 @@ _LINE = 'a line is {"prompt": TEXT}, {"messages": [...]} or {"turns": [TEXT, ...
 
 @dataclass(frozen=True, slots=True)
 class BenchPrompt:
-    """messages: a conversation that ends with the user's turn.  plain: its text, where it is one bare text."""
+    """messages: a conversation that ends with the user's turn.  plain: its text, where it is one bare text.
+    follows: the messages go on from the prompt before, after the model's reply to it."""
 
     name: str
     messages: Turns
     plain: str | None = None
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +42,39 @@ class Workload:
 
 
 def load_workloads(names: Sequence[str], limit: int | None) -> list[Workload]:
-    """The named workloads, each once and at most `limit` prompts of each. Raises BadRequestError."""
-    wanted = [n for name in names for n in (BUNDLED if name == "all" else (name,))]
-    return [_load(name, limit) for name in dict.fromkeys(wanted)]
+    """The named workloads, each once and at most `limit` prompts (lines of a file) of each. Raises BadRequestError."""
+    wanted = dict.fromkeys(n for name in names for n in (BUNDLED if name == "all" else (name,)))
+    files = Counter(Path(name).name for name in wanted)
+    return [_load(name, Path(name).name if files[Path(name).name] == 1 else name, limit) for name in wanted]
 
 
-def _load(name: str, limit: int | None) -> Workload:
+def _load(name: str, shown: str, limit: int | None) -> Workload:
     if name in BUNDLED:
         found = [BenchPrompt(p.name, tuple(p.messages), p.text) for p in workloads.prompts(BUNDLED[name])]
         return Workload(name, tuple(found[:limit]), TEMPERATURES.get(name, 0.0))
     if not name.endswith(".jsonl"):
         raise BadRequestError(f"workload {name!r} is not known; use {', '.join(BUNDLED)}, all or a FILE.jsonl")
-    return Workload(Path(name).name, tuple(read_file(Path(name))[:limit]))
+    prompts = read_file(Path(name))
+    lines = [i for i, prompt in enumerate(prompts) if not prompt.follows]
+    end = lines[limit] if limit is not None and limit < len(lines) else None
+    return Workload(shown, tuple(prompts[:end]))
 
 
 def read_file(path: Path) -> list[BenchPrompt]:
-    """Prompts of a JSON-lines file; of "turns" the first. Raises BadRequestError with the line's number."""
+    """Prompts of a JSON-lines file: one a line, or of "turns" each. Raises BadRequestError with the line's number."""
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise BadRequestError(f"cannot read workload {path}: {why}") from error
-    found = [_prompt(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    numbered = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    found = [prompt for number, line in numbered for prompt in _prompts(path, number, line)]
     if not found:
         raise BadRequestError(f"workload {path} has no prompts; {_LINE}")
     return found
 
 
-def _prompt(path: Path, number: int, line: str) -> BenchPrompt:
+def _prompts(path: Path, number: int, line: str) -> list[BenchPrompt]:
     where = f"{path}, line {number}"
     try:
         fields = json.loads(line)
@@ -82,8 +90,14 @@ def _prompt(path: Path, number: int, line: str) -> BenchPrompt:
     if forms == ["messages"]:
         if not isinstance(value, list) or not value or not all(isinstance(m, dict) for m in value):
             raise BadRequestError(f"{where}: messages is no list of objects; {_LINE}")
-        return BenchPrompt(name, tuple(value))
-    text = value[0] if forms == ["turns"] and isinstance(value, list) and value else value
-    if not isinstance(text, str) or not text.strip():
+        return [BenchPrompt(name, tuple(value))]
+    texts = value if forms == ["turns"] and isinstance(value, list) and value else [value]
+    if not all(isinstance(text, str) and text.strip() for text in texts):
         raise BadRequestError(f"{where}: {forms[0]} has no text; {_LINE}")
-    return BenchPrompt(name, ({"role": "user", "content": text},), text)
+    first = BenchPrompt(name, (_said(texts[0]),), texts[0])
+    later = [BenchPrompt(f"{name}.{i}", (_said(text),), follows=True) for i, text in enumerate(texts[1:], start=2)]
+    return [first, *later]
+
+
+def _said(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
 from ..api import LLM
 from ..sampling import SamplingParams
 from . import statistics as stats
+from .fixed import MIX, against_fixed
 from .runner import VERIFY, Outcome, Settings
 from .statistics import Cell
 
@@ -25,8 +27,31 @@ def to_json(llm: LLM, outcome: Outcome, settings: Settings) -> dict[str, Any]:
         "cost_table": {str(w): ms for w, ms in zip(outcome.costs.widths, outcome.costs.ms, strict=True)},
         "draft_step_ms": outcome.draft_step_ms,
         "workloads": [_row(cell, outcome, settings.seed) for cell in outcome.cells],
-        "peers": [_peer(cell, outcome, settings.seed) for cell in outcome.peers],
+        "auto_over_fixed": [
+            {
+                "workload": row.workload,
+                "mode": row.mode,
+                "prompts": len(row.ratios),
+                "speedup_over_it": stats.median(row.ratios),
+                "ci": stats.bootstrap_interval(row.ratios, seed=settings.seed),
+            }
+            for row in against_fixed(outcome.cells, outcome.costs, outcome.draft_step_ms)
+        ],
+        "peers": [_peer(cell, outcome, settings.seed) for cell in _with_mix(outcome.peers)],
+        "complete": outcome.stopped is None,
     }
+
+
+def _with_mix(cells: Sequence[Cell]) -> list[Cell]:
+    """For each peer that met several workloads, a cell of all their prompts too."""
+    by_peer: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_peer.setdefault(cell.mode, []).append(cell)
+    mixes = []
+    for peer, own in by_peer.items():
+        if len(own) > 1:
+            mixes.append(Cell(MIX, peer, own[0].temperature, tuple(pair for cell in own for pair in cell.pairs)))
+    return [*cells, *mixes]
 
 
 def _settings(llm: LLM, settings: Settings) -> dict[str, Any]:

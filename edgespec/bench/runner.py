@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ..api import LLM
+from ..costs import CostTable
 from ..drafters import Resources, build
-from ..errors import BadRequestError, ContextFullError
+from ..errors import EdgeSpecError
 from ..generation import Event, Generation, GenerationRequest
-from ..planning import CostTable
 from ..sampling import SamplingParams
 from ..stats import GenerationStats
 from . import costs
+from .conversations import check, encoded
 from .modes import AUTO, PLAIN, Mode
 from .peers import Peer
-from .prompts import BenchPrompt, Workload
+from .prompts import Workload
 from .statistics import Cell, Pair, Run
 
 VERIFY = "block"  # what `run` does without a seed: here the seed is for repeating a benchmark
@@ -44,6 +46,7 @@ class Outcome:
 
     costs: the target's decodes by width.  draft_step_ms: one decode of the draft model.  cells: per workload and
     mode, against plain.  peers: per workload and peer; `mode` of these cells is the peer's name.  peer_mode: ours.
+    stopped: what ended it before all was measured, Ctrl+C or an error.
     """
 
     costs: CostTable
@@ -51,13 +54,7 @@ class Outcome:
     cells: tuple[Cell, ...]
     peers: tuple[Cell, ...]
     peer_mode: Mode
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    workload: Workload
-    prompt: BenchPrompt
-    ids: tuple[int, ...]
+    stopped: KeyboardInterrupt | EdgeSpecError | None = None
 
 
 def run_count(workloads: Sequence[Workload], modes: int, peers: int) -> int:
@@ -76,44 +73,77 @@ def run_bench(
     """Measure the cost curve, then every workload in every mode. progress: told the workload after each timed run.
 
     Modes share their plain runs: A B B A C C A is A B B A and A C C A. Raises ContextFullError before anything is
-    timed if a prompt does not fit.
+    timed if a prompt does not fit. What ends it later is in the outcome, beside all that was measured before.
     """
-    cases = _encode(llm, workloads, settings)
-    table = costs.measure(llm.target, cases[0].ids)
-    draft_step = None if llm.draft is None else costs.measure(llm.draft, cases[0].ids, (1,)).at(1)
+    first = check(llm, workloads, raw=settings.raw)
+    if llm.sources and llm.target.can_roll_back:
+        llm.measured()  # from here on decodes are padded, in every mode alike
+    table = costs.measure(llm.target, first)
+    draft_step = None if llm.draft is None else costs.measure(llm.draft, first, (1,)).at(1)
     for mode in (PLAIN, *modes):  # whatever is made at first use is made before the clock starts
-        run_once(llm, cases[0].ids, mode, settings.params(cases[0].workload), _WARM_UP)
+        run_once(llm, first, mode, settings.params(workloads[0]), _WARM_UP)
     peer_mode = AUTO if AUTO in modes else modes[0]
     found: dict[tuple[str, str], list[Pair]] = {}
     against: dict[tuple[str, str], list[Pair]] = {}
-    for case in cases:
-        params = settings.params(case.workload)
-
-        def timed(mode: Mode, case: _Case = case, params: SamplingParams = params) -> Run:
-            run = run_once(llm, case.ids, mode, params, settings.max_tokens)
-            progress(case.workload.name)
-            return run
-
-        _read_prompt(llm, case.ids, params)
-        before = timed(PLAIN)
-        for mode in modes:
-            runs = (timed(mode), timed(mode))
-            after = timed(PLAIN)
-            pair = Pair(case.prompt.name, (before, after), runs)
-            found.setdefault((case.workload.name, mode.name), []).append(pair)
-            before = after
-        for peer in peers:
-            peer.run(case.ids, params, 1)
-            theirs = [peer.run(case.ids, params, settings.max_tokens)]
-            ours = (timed(peer_mode), timed(peer_mode))
-            theirs.append(peer.run(case.ids, params, settings.max_tokens))
-            for _ in theirs:
-                progress(case.workload.name)
-            pair = Pair(case.prompt.name, tuple(theirs), ours)
-            against.setdefault((case.workload.name, peer.name), []).append(pair)
+    stopped: KeyboardInterrupt | EdgeSpecError | None = None
+    try:
+        for workload in workloads:
+            for prompt, ids in encoded(llm, workload, raw=settings.raw, max_tokens=settings.max_tokens):
+                done = partial(progress, workload.name)
+                case = _Case(llm, prompt.name, ids, settings.params(workload), settings.max_tokens, done)
+                case.read_prompt()
+                for mode, pair in case.against_plain(modes):
+                    found.setdefault((workload.name, mode.name), []).append(pair)
+                for peer, pair in case.against_peers(peers, peer_mode):
+                    against.setdefault((workload.name, peer.name), []).append(pair)
+    except (KeyboardInterrupt, EdgeSpecError) as error:
+        stopped = error
     return Outcome(
-        table, draft_step, _cells(found, workloads, settings), _cells(against, workloads, settings), peer_mode
+        table, draft_step, _cells(found, workloads, settings), _cells(against, workloads, settings), peer_mode, stopped
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One prompt to continue. done: called after each timed run."""
+
+    llm: LLM
+    name: str
+    ids: tuple[int, ...]
+    params: SamplingParams
+    max_tokens: int
+    done: Callable[[], None]
+
+    def read_prompt(self) -> None:
+        """Leave the prompt in the caches of target and draft: only decoding is timed."""
+        run_once(self.llm, self.ids, PLAIN, self.params, 2)
+        if self.llm.draft is not None:
+            run_once(self.llm, self.ids, Mode("model:1", ("model",), 1), self.params, 4)
+
+    def against_plain(self, modes: Sequence[Mode]) -> Iterator[tuple[Mode, Pair]]:
+        before = self._timed(PLAIN)
+        for mode in modes:
+            runs = (self._timed(mode), self._timed(mode))
+            after = self._timed(PLAIN)
+            yield mode, Pair(self.name, (before, after), runs)
+            before = after
+
+    def against_peers(self, peers: Sequence[Peer], mode: Mode) -> Iterator[tuple[Peer, Pair]]:
+        for peer in peers:
+            peer.run(self.ids, self.params, 1)
+            before = self._theirs(peer)
+            runs = (self._timed(mode), self._timed(mode))
+            yield peer, Pair(self.name, (before, self._theirs(peer)), runs)
+
+    def _timed(self, mode: Mode) -> Run:
+        run = run_once(self.llm, self.ids, mode, self.params, self.max_tokens)
+        self.done()
+        return run
+
+    def _theirs(self, peer: Peer) -> Run:
+        run = peer.run(self.ids, self.params, self.max_tokens)
+        self.done()
+        return run
 
 
 def run_once(llm: LLM, ids: tuple[int, ...], mode: Mode, params: SamplingParams, max_tokens: int) -> Run:
@@ -155,34 +185,6 @@ def _as_run(stats: GenerationStats, seconds: float) -> Run:
         widths=tuple(sorted(stats.widths.items())),
         draft_steps=model.drafted if model else 0,
     )
-
-
-def _read_prompt(llm: LLM, ids: tuple[int, ...], params: SamplingParams) -> None:
-    """Leave the prompt in the caches of target and draft: only decoding is timed."""
-    run_once(llm, ids, PLAIN, params, 2)
-    if llm.draft is not None:
-        run_once(llm, ids, Mode("model:1", ("model",), 1), params, 4)
-
-
-def _encode(llm: LLM, workloads: Sequence[Workload], settings: Settings) -> list[_Case]:
-    """Token ids of every prompt, refused before anything is timed if one does not fit."""
-    bare = settings.raw or llm.template is None
-    cases = []
-    for workload in workloads:
-        for prompt in workload.prompts:
-            if bare and prompt.plain is None:
-                why = "--raw takes" if settings.raw else f"{llm.name} has no chat template and takes"
-                raise BadRequestError(f'prompt {prompt.name} is a conversation; {why} {{"prompt"}} lines only')
-            ids = llm.encode(prompt.plain if bare and prompt.plain is not None else prompt.messages)
-            if len(ids) + 2 > llm.target.n_ctx:
-                raise ContextFullError(
-                    f"prompt {prompt.name} has {len(ids)} tokens and the context holds {llm.target.n_ctx}; "
-                    "raise --ctx-size, or leave that workload out",
-                    needed=len(ids),
-                    available=llm.target.n_ctx - 2,
-                )
-            cases.append(_Case(workload, prompt, ids))
-    return cases
 
 
 def _cells(

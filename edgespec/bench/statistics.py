@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..planning import CostTable
+from ..costs import CostTable
 
 LEVEL = 0.95  # of intervals
 _RESAMPLES = 10_000

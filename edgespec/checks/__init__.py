@@ -62,6 +62,7 @@ def verify(llm: LLM, prompts: Sequence[TokenPrompt], options: CheckOptions, prog
         raise EdgeSpecError(f"nothing to verify: {NO_ROLLBACK}")
     if not llm.sources:
         raise BadRequestError("nothing to verify: no drafter was asked for; leave out --drafter none")
+    llm.measured()  # so that decodes are padded here as they are in use
 
     def stage(name: str, total: int) -> Callable[[int], None]:
         progress(name, 0, total)

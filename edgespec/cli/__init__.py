@@ -23,8 +23,14 @@ COMMANDS = {
     "run": ("run", "Answer one prompt, or complete a text; reads standard input when piped."),
     "show": ("show", "Print what a GGUF file is, without loading it."),
     "pull": ("pull", "Fetch a model by name."),
+    "ls": ("ls", "List the models on this disk."),
+    "rm": ("rm", "Delete a model."),
+    "pair": ("pair", "List the drafts for a model, and why the others may not draft."),
     "bench": ("bench", "Measure decode speed against plain decoding."),
     "verify": ("verify", "Check on your own models that speculation changes nothing."),
+    "tune": ("tune", "Find the form of a model that is fastest here, and use it."),
+    "doctor": ("doctor", "Check that all that EdgeSpec needs works here."),
+    "config": ("config", "Show and set your own defaults."),
 }
 
 
@@ -41,6 +47,16 @@ class _Commands(click.Group):
             if error.errno in (errno.EPIPE, errno.EINVAL) and error.filename is None:
                 raise _OutputClosed from error
             raise
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and not ctx.resilient_parsing:  # that: completion in a shell
+            from .configured import defaults_of
+
+            ctx.default_map = defaults_of(name, rest)
+        return name, command, rest
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import BadRequestError
+from ..errors import BadRequestError, Cancelled, EdgeSpecError
 from .options import SETTINGS, load_model, model_options
 
 if TYPE_CHECKING:
     from ..api import LLM
     from ..bench.peers import Peer
-
-_ENOUGH = 20  # prompts, for an interval that says something
-_WIDTH = 160  # columns where stdout is no terminal
 
 
 @click.command("bench", context_settings=SETTINGS)
@@ -48,24 +45,27 @@ _WIDTH = 160  # columns where stdout is no terminal
 @click.option("--plot", metavar="FILE", help="Draw costs and speed-ups as .png or .svg; needs matplotlib.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on standard error.")
-def bench(**options: Any) -> None:
+def bench(**options: Any) -> int:
     """Measure decode speed against plain decoding, here and now.
 
     Every prompt is run plain, in the mode, in the mode, plain (A B B A) on one loaded model, after the prompt has
     been read. Reported are medians of paired ratios with 95% intervals, and counts that need no clock.
     """
     from ..bench.modes import chosen_modes
-    from ..bench.peers import parse_peer
+    from ..bench.peers import parse_peers
     from ..bench.plot import check_plot, draw
     from ..bench.prompts import load_workloads
     from ..bench.report import to_json
     from ..bench.runner import Settings, run_bench, run_count
+    from .bench_tables import print_tables
 
-    has_draft = options["draft"] not in ("none", "auto")
+    has_draft = options["draft"] != "none"  # "auto" may find one
     settings = _settings(options, Settings)
-    starts = [parse_peer(text) for text in dict.fromkeys(options["peers"])]
-    if starts and options["buffers"] != "auto":
+    starts = parse_peers(tuple(dict.fromkeys(options["peers"])))
+    if starts and options["buffers"] not in (None, "auto"):
         raise BadRequestError("peers choose weight buffers themselves; compare with them at --buffers auto")
+    if starts:
+        options["buffers"] = "auto"  # theirs: a measured choice could be another
     chosen_modes(options["modes"], sweep=False, sources=(), has_draft=has_draft)
     workloads = load_workloads(options["workloads"], _limit(options["prompts"]))
     picture = None if options["plot"] is None else Path(options["plot"])
@@ -84,12 +84,15 @@ def bench(**options: Any) -> None:
         with _progress(total, [w.name for w in workloads], quiet=options["quiet"]) as progress:
             outcome = run_bench(llm, workloads, modes, settings, peers, progress)
         result = to_json(llm, outcome, settings)
-    if picture is not None:
-        draw(result, picture)
     if options["as_json"]:
         click.echo(json.dumps(result, ensure_ascii=False))
     else:
-        _print(result)
+        print_tables(result)
+    if picture is not None:
+        draw(result, picture)
+    if isinstance(outcome.stopped, EdgeSpecError):
+        raise outcome.stopped
+    return 0 if outcome.stopped is None else Cancelled.exit_code
 
 
 def _settings(options: dict[str, Any], kind: Any) -> Any:
@@ -136,91 +139,3 @@ def _progress(total: int, names: Sequence[str], *, quiet: bool) -> Iterator[Call
             bar.update(task, description=name, advance=1)
 
         yield report
-
-
-def _print(result: dict[str, Any]) -> None:
-    """The tables for people."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from ..text import sanitize
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDTH
-    settings = result["settings"]
-    draft = f" with {result['draft']}" if result["draft"] else ""
-    head = (
-        f"{result['model']}{draft}: {result['regime']} regime (buffers {settings['buffers']}), "
-        f"threads {settings['threads']}, flash attention {settings['flash_attn']}, "
-        f"{settings['max_tokens']} tokens per run, seed {settings['seed']}"
-    )
-    curve = ", ".join(f"{rows}: {ms:.1f}" for rows, ms in result["cost_table"].items())
-    step = "" if result["draft_step_ms"] is None else f"; one step of the draft: {result['draft_step_ms']:.1f} ms"
-    tables = [_rows(Table(box=None, pad_edge=False, padding=(0, 2, 0, 0)), result["workloads"])]
-    if result["peers"]:
-        tables.append(_peers(Table(box=None, pad_edge=False, padding=(0, 2, 0, 0)), result["peers"]))
-    with console.capture() as capture:
-        console.print(Text(sanitize(head)), soft_wrap=True)
-        console.print(f"milliseconds of a decode by its rows: {curve}{step}", soft_wrap=True)
-        for table in tables:
-            console.print()
-            console.print(table)
-        if any(row["prompts"] < _ENOUGH for row in result["workloads"]):
-            console.print(f"\nIntervals of fewer than {_ENOUGH} prompts are rough; raise --prompts.", soft_wrap=True)
-    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
-
-
-def _rows(table: Any, rows: list[dict[str, Any]]) -> Any:
-    from rich.text import Text
-
-    table.add_column("workload", no_wrap=True)
-    table.add_column("mode", no_wrap=True)
-    for column in (
-        "prompts", "speed-up", "95% interval", "by counts", "tokens/step", "accepted", "plain tok/s", "ms/round",
-        "predicted",
-    ):  # fmt: skip
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(
-            Text(row["name"]),
-            row["mode"],
-            str(row["prompts"]),
-            _number(row["speedup"], "x"),
-            _interval(row["ci"]),
-            _number(row["calibrated_speedup"], "x"),
-            _number(row["tau"]),
-            "" if row["acceptance"] is None else f"{row['acceptance']:.0%}",
-            _number(row["plain_tokens_per_s"], digits=1),
-            _number(row["measured_ms"], digits=1),
-            _number(row["predicted_ms"], digits=1),
-        )
-    return table
-
-
-def _peers(table: Any, rows: list[dict[str, Any]]) -> Any:
-    from rich.text import Text
-
-    for column in ("workload", "peer", "our mode"):
-        table.add_column(column, no_wrap=True)
-    for column in ("speed-up over it", "95% interval", "its tok/s"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(
-            Text(row["workload"]),
-            Text(row["name"]),
-            row["mode"],
-            _number(row["speedup_over_peer"], "x"),
-            _interval(row["ci"]),
-            _number(row["peer_tokens_per_s"], digits=1),
-        )
-    return table
-
-
-def _number(value: float | None, unit: str = "", digits: int = 2) -> str:
-    return "" if value is None else f"{value:.{digits}f}{unit}"
-
-
-def _interval(ci: Sequence[float] | None) -> str:
-    return "" if ci is None else f"{ci[0]:.2f} to {ci[1]:.2f}"

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from ..config import NO_DRAFT
 from ..errors import BadRequestError
+from ..text import sanitize
 
 if TYPE_CHECKING:
     from ..api import LLM
 
-SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}  # of every command
+SETTINGS_NAMES = ("threads", "gpu_layers", "draft_gpu_layers", "kv_type", "buffers", "flash_attn")  # settings_options
+SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}  # of every command
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def given(name: str) -> bool:
+    """True for an option of the running command that stood on the command line: others are mere defaults."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
+def _fitting_draft(command: F) -> F:
+    """With another model than the configured one, the configured draft gives way: it was chosen for that one."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, **options: Any) -> Any:
+        usual = click.get_current_context().lookup_default("model")
+        other = given("model") and options["model"] != usual
+        if other and not given("draft") and options["draft"] not in NO_DRAFT:
+            if not options["quiet"]:
+                click.echo(f"draft {sanitize(options['draft'])} is left out: it is set for another model", err=True)
+            options["draft"] = "auto"
+        return command(*arguments, **options)
+
+    return cast(F, run)
 
 
 def _stack(*options: Callable[[Any], Any]) -> Callable[[F], F]:
@@ -37,6 +63,16 @@ def _clear_suffix_history(ctx: click.Context, _: click.Parameter, wanted: bool) 
         ctx.exit()
 
 
+# How models are loaded, whichever they are.
+settings_options = _stack(
+    click.option("--threads", type=int, metavar="N", help="Default: as many as are fastest here, measured once."),
+    click.option("--gpu-layers", type=int, metavar="N", help="Layers of the target on the GPU; -1: all."),
+    click.option("--draft-gpu-layers", type=int, metavar="N", help="Layers of the draft on the GPU."),
+    click.option("--kv-type", default="f16", show_default=True, metavar="TYPE", help="f32, f16, bf16, q8_0, q4_0, ..."),
+    click.option("--buffers", metavar="auto|repack|none", help="Weight layout; default: the fastest here."),
+    click.option("--flash-attn", default="auto", show_default=True, metavar="auto|on|off", help="auto: the faster."),
+)
+
 model_options = _stack(
     click.option("-m", "--model", metavar="NAME|PATH", help="The model; default: the starter model."),
     click.option("--draft", default="auto", show_default=True, metavar="NAME|PATH|none|auto", help="The draft model."),
@@ -47,18 +83,18 @@ model_options = _stack(
         metavar="auto|none|LIST",
         help="Draft sources; a comma list such as suffix,lookup.",
     ),
-    click.option("--threads", type=int, metavar="N", help="Default: physical cores."),
-    click.option("--gpu-layers", type=int, metavar="N", help="Layers of the target on the GPU; -1: all."),
-    click.option("--draft-gpu-layers", type=int, metavar="N", help="Layers of the draft on the GPU."),
+    click.option("--no-tuned", is_flag=True, help="Use the files themselves, not copies that `edgespec tune` made."),
     click.option("--ctx-size", type=int, metavar="N", help="Tokens of context; default: what model and memory allow."),
-    click.option("--kv-type", default="f16", show_default=True, metavar="TYPE", help="f32, f16, bf16, q8_0, q4_0, ..."),
-    click.option("--buffers", default="auto", show_default=True, metavar="auto|repack|none", help="Weight layout."),
-    click.option("--flash-attn", default="auto", show_default=True, metavar="auto|on|off", help="auto: off on CPU."),
+    settings_options,
+    _fitting_draft,
 )
 
 # Apart: a command that measures or checks must neither read nor keep a user's replies.
 history_options = _stack(
-    click.option("--suffix-history", is_flag=True, help="Keep replies on disk, for the suffix drafter to draw on."),
+    click.option(
+        "--suffix-history/--no-suffix-history",
+        help="Keep replies on disk, for the suffix drafter to draw on.",
+    ),
     click.option(
         "--clear-suffix-history",
         is_flag=True,
@@ -89,15 +125,22 @@ sampling_options = _stack(
 
 
 def load_model(options: Mapping[str, Any], **more: Any) -> LLM:
-    """The models that `model_options` chose, with a progress bar where someone sees it. more: for edgespec.load."""
+    """The models that `model_options` chose, with a progress bar where someone sees it. more: for edgespec.load.
+
+    Unless quiet, a line on standard error comes before anything slow.
+    """
     from ..api import load
     from .progress import loading
 
-    same = (
-        "draft", "drafter", "threads", "gpu_layers", "draft_gpu_layers", "ctx_size", "kv_type", "buffers", "flash_attn",
-    )  # fmt: skip
+    same = ("draft", "drafter", "ctx_size", *SETTINGS_NAMES)
+    announce = None if options["quiet"] else lambda line: click.echo(line, err=True)
     with loading(show=not options["quiet"] and sys.stderr.isatty()) as progress:
-        return load(options["model"], progress=progress, **{name: options[name] for name in same}, **more)
+        chosen = {name: options[name] for name in same} | {"tuned": not options["no_tuned"]} | more
+        llm = load(options["model"], progress=progress, announce=announce, **chosen)
+    if announce is not None:
+        for note in llm.notes:
+            announce(note)
+    return llm
 
 
 def logit_bias(pairs: tuple[str, ...]) -> dict[int, float]:

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import BadRequestError, Cancelled
-from .options import SETTINGS, history_options, load_model, logit_bias, model_options, sampling_options, text_file
+from .options import (
+    SETTINGS,
+    given,
+    history_options,
+    load_model,
+    logit_bias,
+    model_options,
+    sampling_options,
+    text_file,
+)
+from .suggested import suggested_sampling
 
 if TYPE_CHECKING:
     from ..api import LLM, Stream
@@ -47,6 +57,7 @@ def run(prompt: str | None, **options: Any) -> int:
     check_options(**request)
     quiet = options["quiet"]
     with _load(options, quiet=quiet) as llm:
+        request |= suggested_sampling(options)
         stream = llm.stream(_question(llm, text, options, quiet=quiet), **request)
         with stream, _interruptible(stream):
             _write(stream, options)
@@ -92,9 +103,7 @@ def _request(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _load(options: dict[str, Any], *, quiet: bool) -> LLM:
-    llm = load_model(options, suffix_history=options["suffix_history"])
-    if not quiet:
-        llm.announce = lambda line: click.echo(line, err=True)
+    llm = load_model(options, suffix_history=_suffix_history(options))
     if options["model"] is None and not quiet:
         click.echo(f"no model given: using the starter model, {llm.name} (choose another with -m)", err=True)
     if not quiet and sys.stderr.isatty():
@@ -102,12 +111,20 @@ def _load(options: dict[str, Any], *, quiet: bool) -> LLM:
     return llm
 
 
+def _suffix_history(options: dict[str, Any]) -> bool:
+    """As asked for; where it is a mere default, not without the drafter that it serves."""
+    wanted: bool = options["suffix_history"]
+    if given("suffix_history") or options["drafter"] == "auto":
+        return wanted
+    return wanted and "suffix" in {name.strip() for name in options["drafter"].split(",")}
+
+
 def _question(llm: LLM, text: str, options: dict[str, Any], *, quiet: bool) -> Any:
     """The prompt as the model takes it: chat messages, or raw text."""
     if options["raw"] or llm.template is None:
         if not options["raw"] and not quiet:
             click.echo(f"{llm.name} has no chat template: completing the text as it is", err=True)
-        if options["system"] is not None:
+        if options["system"] is not None and given("system"):
             raise BadRequestError("--system needs a chat template; leave it out, or put it into the prompt")
         return text
     system = [] if options["system"] is None else [{"role": "system", "content": options["system"]}]

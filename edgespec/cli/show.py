@@ -12,19 +12,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from .. import profile_store
 from ..models.header import Header, read_header
-from ..models.memory import default_context, estimate
+from ..models.memory import Forecast, forecast
 from ..models.names import resolve
+from ..profile import ALL_LAYERS, LONG, SHORT, SMALLEST, Forced, RuntimeProfile
 from ..text import sanitize
+from ..tuned import Record, record_of
 from .options import SETTINGS
+from .show_tuned import tuned_json, tuned_line
 
 PLAIN_WIDTH = 500  # columns where stdout is not a terminal: nothing is cut or folded for a reader that has no columns
 
 
 @click.command("show", context_settings=SETTINGS)
 @click.argument("name")
+@click.option("--ctx-size", type=int, metavar="N", help="Tell the memory of N tokens of context.")
+@click.option("--kv-type", default="f16", show_default=True, metavar="TYPE", help="Tell the memory of such a KV cache.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def show(name: str, as_json: bool) -> None:
+def show(name: str, ctx_size: int | None, kv_type: str, as_json: bool) -> None:
     """Show what the model NAME is: a path to a GGUF file, or smollm2-135m.
 
     Architecture, size, quantization per type, context, tokenizer, template, license: read from the file's header
@@ -33,12 +39,18 @@ def show(name: str, as_json: bool) -> None:
     --json keys: path, file_size, gguf_version, architecture, name, license, parameters, quantization,
     types (a list of type, tensors, bytes, share), context_length, block_count, embedding_length, head_count and
     head_count_kv (a number, or a list with one per layer), tokenizer (model, pre, vocab_size, bos_id, bos, eos_id, eos,
-    eot_id, eot, add_bos), chat_template (the text), memory (n_ctx: the default context
-    here, and the bytes it takes: weights, kv, compute), split (no, count; null for a whole file). What a file does not
-    say is null.
+    eot_id, eot, add_bos), chat_template (the text), memory (n_ctx: the context, by default the one it would have here;
+    the bytes it takes: weights, kv, compute, vocabulary, program; free: bytes that are free now; advice: what would
+    help where that is too little), profile (the settings it is fastest with here, and the trials; null until it is
+    first run), tuned (what `edgespec tune` found for the file as a target and as a draft, each with
+    type, path, bytes, since and target), split (no, count; null for a whole file). What a file does not say is null.
     """
     header = read_header(resolve(name))
-    facts = describe(header)
+    profile = profile_store.remembered(header, Forced())
+    record = record_of(header)
+    flash = kv_type not in ("f32", "f16", "bf16") or (profile is not None and profile.choice.flash_attn == "on")
+    memory = forecast(header, ctx_size, kv_type=kv_type, flash=flash)
+    facts = describe(header, profile, record, memory)
     if as_json:
         click.echo(json.dumps(facts))
         return
@@ -46,14 +58,14 @@ def show(name: str, as_json: bool) -> None:
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
     with console.capture() as capture:
-        console.print(_overview(header, facts))
+        console.print(_overview(header, facts, profile, record, memory))
         if header.tensors:
             console.print()
             console.print(_types(facts))
     click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
-def describe(header: Header) -> dict[str, Any]:
+def describe(header: Header, profile: RuntimeProfile | None, record: Record | None, memory: Forecast) -> dict[str, Any]:
     """The object that --json prints; its keys are in the command's help."""
     tokenizer = header.tokenizer
     total = sum(usage.nbytes for usage in header.quantization)
@@ -88,12 +100,16 @@ def describe(header: Header) -> dict[str, Any]:
             "add_bos": tokenizer.add_bos,
         },
         "chat_template": header.chat_template,
-        "memory": asdict(estimate(header, default_context(header))),
+        "memory": asdict(memory.estimate) | {"free": memory.fit.free, "advice": list(memory.fit.advice)},
+        "profile": None if profile is None else profile_store.to_json(profile),
+        "tuned": tuned_json(header, record),
         "split": {"no": header.split_no, "count": header.split_count} if header.split_count > 1 else None,
     }
 
 
-def _overview(header: Header, facts: dict[str, Any]) -> Table:
+def _overview(
+    header: Header, facts: dict[str, Any], profile: RuntimeProfile | None, record: Record | None, memory: Forecast
+) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -111,10 +127,15 @@ def _overview(header: Header, facts: dict[str, Any]) -> Table:
         "heads": _heads(header),
         "tokenizer": _tokenizer(header, facts["tokenizer"]),
         "chat template": _template(header.chat_template),
-        "memory": f"{estimate(header, default_context(header))}, the default here",
+        "memory": f"{memory.estimate}, {'the default here' if memory.default else 'as asked for'}",
+        "runs here": _runs_here(header, profile),
         "license": header.license,
         "format": f"GGUF version {header.version}, {len(header.tensors)} tensors",
     }
+    if not memory.fit.fits:
+        rows["too large"] = str(memory.fit)
+    if record is not None:
+        rows["tuned"] = tuned_line(record)
     if header.split_count > 1:
         rows["part"] = f"{header.split_no + 1} of {header.split_count} (the counts above are of this part)"
     for label, value in rows.items():
@@ -130,6 +151,31 @@ def _types(facts: dict[str, Any]) -> Table:
     for usage in facts["types"]:
         table.add_row(usage["type"], f"{usage['tensors']:,}", f"{usage['bytes']:,}", f"{usage['share']:.1%}")
     return table
+
+
+def _runs_here(header: Header, profile: RuntimeProfile | None) -> str:
+    if profile is None:
+        if header.file_size < SMALLEST:
+            return f"the defaults: files under {_bytes(SMALLEST)} are not measured"
+        return "not measured yet: measured at the first run"
+    choice, best, library = profile.choice, profile.best, profile.library
+    layers = {ALL_LAYERS: "all layers", 0: "no layers"}.get(choice.gpu_layers, f"{choice.gpu_layers} layers")
+    text = (
+        f"with buffers {choice.buffers}, flash attention {choice.flash_attn}, {_plural(choice.threads, 'thread')}, "
+        f"{layers} on a GPU"
+    )
+    if best is None or best.short_ms is None:
+        return text
+    text += "; measured while the machine was busy: " if profile.provisional else "; measured: "
+    text += f"{best.short_ms:.1f} ms a token behind {SHORT:,} tokens"
+    text += "" if best.long_ms is None else f", {best.long_ms:.1f} ms behind {LONG:,}"
+    ratios = [] if library is None else [(library.short_ms, best.short_ms), (library.long_ms, best.long_ms)]
+    faster = [f"{theirs / ours:.2f}x" for theirs, ours in ratios if theirs and ours]
+    return f"{text}; {' and '.join(faster)} the speed of llama.cpp's defaults" if faster else text
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _heads(header: Header) -> str | None:

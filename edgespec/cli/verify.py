@@ -48,11 +48,9 @@ def verify(**options: Any) -> int:
     if count is not None and count < 1:
         raise BadRequestError(f"prompts is {count}; it must be a whole number from 1")
     chosen = CheckOptions(**{name: options[name] for name in ("max_tokens", "draft_max", "samples", "seed")})
-    own = None if path is None else read_file(Path(path))[:count]
+    own = None if path is None else [p for p in read_file(Path(path)) if not p.follows][:count]
     with _load(options) as llm:
         prompts = built_in(llm, count or _PROMPTS) if own is None else encoded(llm, own)
-        if not options["quiet"]:
-            llm.announce = lambda line: click.echo(line, err=True)
         with _progress(quiet=options["quiet"]) as progress:
             report = run_checks(llm, prompts, chosen, progress)
         name = llm.name

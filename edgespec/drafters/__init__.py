@@ -6,20 +6,24 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..acceptance import Prior
+from ..costs import Costs, CostTable
 from ..drafting import Drafter
 from ..errors import BadRequestError
-from ..planning import Acceptance, Costs, CostTable, Planner, Prior
+from ..planning import Planner
 from ..scoring import Scorer
 from .chain import ChainDrafter
+from .knowledge import Knowledge
 from .lookup import LookupDrafter
 from .model import ModelDrafter
-from .planned import PlannedDrafter
+from .planned import LATEST, PlannedDrafter
 from .suffix import SuffixDrafter
 from .suffix_index import Index
 
 __all__ = [
     "DRAFTERS",
     "ChainDrafter",
+    "Knowledge",
     "LookupDrafter",
     "ModelDrafter",
     "PlannedDrafter",
@@ -57,10 +61,12 @@ class Row:
     prior: Prior = lambda _: 0.5
 
 
-def _model(resources: Resources) -> ModelDrafter:
+def _model(resources: Resources, latest: int | None = None) -> ModelDrafter:
     if resources.draft is None:
         raise BadRequestError("drafter model needs a draft model; give one with --draft NAME or PATH")
-    return ModelDrafter(resources.draft, temperature=resources.draft_temperature, cancelled=resources.cancelled)
+    return ModelDrafter(
+        resources.draft, temperature=resources.draft_temperature, cancelled=resources.cancelled, latest=latest
+    )
 
 
 # Chain order, cheapest first: each round takes the first source that proposes anything.
@@ -109,24 +115,26 @@ def planned(
     draft_costs: CostTable | None = None,
     remaining: int = 256,
     coupled: bool = False,
-    known: dict[str, Acceptance] | None = None,
+    knowledge: Knowledge | None = None,
+    circumstance: str = "",
 ) -> PlannedDrafter:
     """A drafter that plans each round over the named sources. See PlannedDrafter and planning.Planner.
 
-    known: what this pair of models is known for, kept by the caller from one request to the next.
+    knowledge: what earlier requests under this circumstance taught; this one adds to it when it is closed.
     """
     made = {name: DRAFTERS[name].make(resources) for name in names}
     model = made.pop("model", None)
     priors = {name: DRAFTERS[name].prior for name in names} | {"confidence": _confidence}
-    planner = Planner(costs, priors, known=known, remaining=remaining)
-    if known is not None:  # how well a draft model fits its target depends on the pair more than on the text
-        known.update({name: planner.acceptance[name] for name in ("model", "confidence") if name in priors})
+    seen = {} if knowledge is None else knowledge.recall(circumstance, priors)
+    planner = Planner(costs, priors, acceptance=seen, remaining=remaining)
     return PlannedDrafter(
         tuple(made.values()),
         planner,
         model=model if isinstance(model, ModelDrafter) else None,
+        glimpse=_model(resources, latest=LATEST) if model is not None else None,
         model_costs=draft_costs,
         coupled=coupled,
+        learn=None if knowledge is None else lambda: knowledge.learn(circumstance, seen),
     )
 
 

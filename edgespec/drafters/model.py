@@ -11,7 +11,7 @@ from ..distribution import Distribution
 from ..drafting import NO_DRAFT, Draft
 from ..errors import BadRequestError
 from ..sampling import Sampler
-from ..scoring import ScoredSequence, Scorer, ScoreRequest
+from ..scoring import ScoredSequence, Scorer, ScoreRequest, common_prefix
 from ..stats import RoundEvent
 
 
@@ -25,9 +25,17 @@ class ModelDrafter:
     name = "model"
 
     def __init__(
-        self, scorer: Scorer, *, temperature: float | None = None, cancelled: threading.Event | None = None
+        self,
+        scorer: Scorer,
+        *,
+        temperature: float | None = None,
+        cancelled: threading.Event | None = None,
+        latest: int | None = None,
     ) -> None:
         """cancelled: the request's, so that reading a long prompt stops when the request does.
+
+        latest: begin with so many tokens of the text, not with all of it, and begin anew where more than twice as
+        many were missed. Such a draft model guesses worse, and costs little to try.
 
         gate, where a planner sets it, is asked before each token is sampled: (tokens drafted so far,
         distribution of the next) -> draft it? It sees no value of the token in question, so that to stop is exact.
@@ -36,23 +44,25 @@ class ModelDrafter:
         self._scorer = scorer
         self._cancelled = cancelled
         self._temperature = temperature
+        self._latest = latest
+        self._first = 0  # where its reading began
         self._sequence: ScoredSequence | None = None
         self._seen, self._unknown = 0, False
 
     def draft(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Draft:
         """Up to k sampled tokens with the distribution each was drawn from; stops after an end token."""
+        self._begin(tokens)
         window = [*tokens[self._start(len(tokens) + k) :]]
         k = min(k, self._scorer.n_ctx - len(window))
         if k <= 0 or not window or not self._can_read(tokens):
             return NO_DRAFT
-        if self._sequence is None:
-            self._sequence = self._scorer.sequence(window)
+        sequence = self._opened(window)
         walk = sampler.walk(tokens, self._temperature)
         drafted: list[int] = []
         proposals: list[Distribution] = []
         for _ in range(k):
             with self._scorer.turn:
-                row = self._scorer.score([ScoreRequest(self._sequence, window, (), self._cancelled)])[0][0]
+                row = self._scorer.score([ScoreRequest(sequence, window, (), self._cancelled)])[0][0]
                 try:
                     proposal = walk.distribution(row)
                 except BadRequestError:  # bias and grammar leave nothing that this vocabulary has
@@ -78,14 +88,28 @@ class ModelDrafter:
 
     def _start(self, length: int) -> int:
         """First token the draft reads. Moves in large steps, so that its cache is rebuilt rarely."""
-        over = length - self._scorer.n_ctx
+        over = length - self._first - self._scorer.n_ctx
         step = max(1, self._scorer.n_ctx // 2)
-        return 0 if over <= 0 else -(-over // step) * step
+        return self._first + (0 if over <= 0 else -(-over // step) * step)
+
+    def _begin(self, tokens: Sequence[int]) -> None:
+        """Where only the latest text is to be read, and its reading has not begun or fell behind: begin."""
+        if self._latest is None:
+            return
+        read = 0 if self._sequence is None else len(self._sequence.cached)
+        if not read or len(tokens) - self._first - read > 2 * self._latest:
+            self._first = max(0, len(tokens) - self._latest)
+
+    def _opened(self, window: Sequence[int]) -> ScoredSequence:
+        if self._sequence is None:
+            self._sequence = self._scorer.sequence(window)
+        return self._sequence
 
     def unread(self, tokens: Sequence[int]) -> int:
         """Tokens that the draft model must read before it can draft after `tokens`, the last one not counted."""
-        cached = len(self._sequence.cached) if self._sequence is not None else 0
-        return max(0, len(tokens) - 1 - cached)
+        self._begin(tokens)
+        window = tokens[self._start(len(tokens)) :]
+        return max(0, len(window) - 1 - common_prefix(self._opened(window).cached, window))
 
     def observe(self, event: RoundEvent) -> None:
         """Nothing to learn: the cache is brought up to date by the next draft."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from ..costs import CostTable
 from ..distribution import Distribution
 from ..drafting import NO_DRAFT, Draft, Drafter
-from ..planning import CostTable, Offer, Plan, Planner
+from ..planning import Offer, Plan, Planner
 from ..sampling import Sampler
 from ..stats import RoundEvent
 from .model import ModelDrafter
 
 LONGEST = 15  # tokens of a planned draft: sixteen rows are the most that kernels measured here verify cheaply
 _LONGEST_SAMPLED = 8  # of a draft model, whose tokens cost time and get less sure
+LATEST = 8  # tokens that a draft model reads where it is only tried
 _CONFIDENCE = 20  # steps of the estimate "accepted, given the proposal's largest probability"
 
 
@@ -23,8 +25,9 @@ class PlannedDrafter:
     """Asks a Planner before each round and tells it afterwards what happened.
 
     free: drafters that cost next to nothing (lookup, suffix); they are asked every round, and learn from
-    rounds they are not used in.  model: a draft model, with the costs of its decodes.  coupled: seed-exact
-    or greedy verification, where acceptance is equality and p / q says nothing about it.
+    rounds they are not used in.  model: a draft model, with the costs of its decodes.  glimpse: the same one,
+    reading only the latest text: it stands in while all of it is too much to read.  coupled: seed-exact or
+    greedy verification, where acceptance is equality and p / q says nothing about it.
     """
 
     name = "planned"
@@ -35,11 +38,17 @@ class PlannedDrafter:
         planner: Planner,
         *,
         model: ModelDrafter | None = None,
+        glimpse: ModelDrafter | None = None,
         model_costs: CostTable | None = None,
         coupled: bool = False,
+        learn: Callable[[], None] | None = None,
     ) -> None:
-        self._free, self._model, self._planner, self._coupled = tuple(free), model, planner, coupled
+        """learn: called once, when the request ends."""
+        self._free, self._planner, self._coupled = tuple(free), planner, coupled
+        self._whole, self._glimpse = model, glimpse
+        self._model = model  # the one of the two that this round's offer speaks of
         self._model_costs = model_costs
+        self._learn = learn
         self._step_ms = 0.0 if model_costs is None else model_costs.at(1) + planner.overhead_ms
         self._plan = Plan()
         self._drafts: dict[str, Draft] = {}
@@ -62,9 +71,9 @@ class PlannedDrafter:
                 features = draft.features or tuple(range(len(draft.tokens)))
                 self._drafts[drafter.name] = replace(draft, features=features)
         offers = [Offer(name, draft.features) for name, draft in self._drafts.items()]
-        if self._model is not None:
-            offers.append(self._model_offer(self._model, tokens, room))
-        self._plan = self._planner.plan(offers, room)
+        if self._whole is not None:
+            offers.append(self._model_offer(self._whole, tokens, room))
+        self._plan = self._planner.plan(offers, room, len(tokens))
         source = self._plan.source
         if source is None:
             draft = NO_DRAFT
@@ -75,11 +84,24 @@ class PlannedDrafter:
         self._features = draft.features
         return draft
 
-    def _model_offer(self, model: ModelDrafter, tokens: Sequence[int], room: int) -> Offer:
+    def _model_offer(self, whole: ModelDrafter, tokens: Sequence[int], room: int) -> Offer:
+        """The draft model with all the text where reading it is little or expected to pay, else with the latest."""
+        self._model, self._setup_ms = whole, self._reading_ms(whole.unread(tokens))
+        features = tuple(range(min(room, _LONGEST_SAMPLED)))
+        offer = Offer("model", features, self._step_ms, self._setup_ms)
+        if self._glimpse is None or self._planner.worth_setup(offer):
+            return offer
+        self._model, self._setup_ms = self._glimpse, self._reading_ms(self._glimpse.unread(tokens))
+        return replace(offer, setup_ms=self._setup_ms)
+
+    def _reading_ms(self, unread: int) -> float:
+        """Time to read so many tokens, beyond that of the step that reads the last one anyway."""
         costs = self._model_costs
-        unread = model.unread(tokens)
-        self._setup_ms = 0.0 if costs is None or unread <= 2 else costs.at(16) * unread / 16
-        return Offer("model", tuple(range(min(room, _LONGEST_SAMPLED))), self._step_ms, self._setup_ms)
+        if costs is None or unread <= 2:
+            return 0.0
+        widest = costs.widths[-1]
+        ms = costs.at(unread + 1) if unread < widest else costs.at(widest) * (unread + 1) / widest
+        return max(0.0, ms - costs.at(1))
 
     def _sampled(
         self, offer: Offer, tokens: Sequence[int], sampler: Sampler, rng: np.random.Generator, room: int
@@ -131,10 +153,17 @@ class PlannedDrafter:
         for name, draft in self._drafts.items():
             if name != source and event.emitted:
                 self._planner.shadow(name, draft.features[0], float(draft.tokens[0] == event.emitted[0]))
-        for drafter in (*self._free, *([self._model] if self._model is not None else ())):
+        for drafter in self._all:
             drafter.observe(event)
 
+    @property
+    def _all(self) -> tuple[Drafter, ...]:
+        return (*self._free, *(d for d in (self._whole, self._glimpse) if d is not None))
+
     def close(self) -> None:
-        """Close every source."""
-        for drafter in (*self._free, *([self._model] if self._model is not None else ())):
+        """Close every source, and keep what was learned."""
+        if self._learn is not None:
+            self._learn()
+            self._learn = None
+        for drafter in self._all:
             drafter.close()

@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 # ggml_abort forks a debugger for a backtrace where one is installed; a crash must be quick and quiet.
@@ -93,12 +92,15 @@ def version() -> str:
     return installed("llama-cpp-python")
 
 
-def library_file() -> Path:
-    """The ggml CPU library file: with its size and time, the identity of a build."""
-    override = os.environ.get("LLAMA_CPP_LIB_PATH")
-    folder = Path(override) if override else Path(str(lib().__file__)).parent / "lib"
-    found = sorted(p for p in folder.iterdir() if "ggml-cpu" in p.name)
-    return found[0] if found else folder
+def has_amx() -> bool:
+    """True where this build's CPU kernels use AMX."""
+    return b"AMX_INT8 = 1" in lib().llama_print_system_info()
+
+
+def has_repack() -> bool:
+    """True where this build has kernels for interleaved rows of 4-bit types, and this CPU runs them."""
+    info = lib().llama_print_system_info()
+    return b"REPACK = 1" in info and (b"AVX2 = 1" in info or b"DOTPROD = 1" in info)
 
 
 def supports_gpu_offload() -> bool:

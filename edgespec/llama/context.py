@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 from edgespec.models.memory import MICRO_BATCH, MemoryEstimate, default_context, estimate
 
 from ..errors import BadRequestError, Cancelled, ContextFullError, DecodeError, ModelLoadError
-from ..scoring import Rows, ScoreRequest
+from ..scoring import Rows, ScoreRequest, common_prefix
 from . import binding
 from .batch import Batch
-from .interrupt import Interrupt
+from .interrupt import Interrupt, held_back
 from .model import Model
-from .sequence import Sequence, Slot, common_prefix
+from .sequence import Sequence, Slot
+from .settings import LoadSettings
 from .vocab import LlamaVocab
 
 _KV_FULL, _ABORTED = 1, 2
@@ -39,10 +40,11 @@ class Context:
     Implements scoring.Scorer.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, settings: LoadSettings | None = None) -> None:
+        """settings: of this context, where they differ from those that the weights were loaded with."""
         self._lib = binding.lib()
         self.model = model
-        settings = model.settings
+        self.settings = settings = settings or model.settings
         self.n_ctx: int = settings.n_ctx or default_context(
             model.header, kv_type=settings.kv_type, flash=settings.flash_attention != 0
         )
@@ -80,7 +82,7 @@ class Context:
     @property
     def memory(self) -> MemoryEstimate:
         """What the weights and this context take."""
-        settings = self.model.settings
+        settings = self.settings
         return estimate(self.model.header, self.n_ctx, kv_type=settings.kv_type, flash=settings.flash_attention != 0)
 
     def sequence(self, tokens: TokenSequence[int] = ()) -> Sequence:
@@ -121,7 +123,10 @@ class Context:
                 tail = [*r.tokens[len(slot.tokens) :], *r.drafted]
                 slot.fresh = 0  # whatever ends the decode, older snapshots are gone
                 self._batch.add(slot.id, len(slot.tokens), tail, outputs=len(r.drafted) + 1)
+            padded = self._pad(slot, tail)
             self._decode([r.cancel for r in requests if r.cancel], requests)
+            if padded:
+                self._lib.llama_memory_seq_rm(self._memory, slot.id, len(slot.tokens) + len(tail), -1)
             rows, start = [], 0
             logits = self._rows()
             for r in requests:
@@ -150,6 +155,19 @@ class Context:
         with self.turn:
             if sequence.slot and self._handle:
                 self._cut(sequence.slot, length)
+
+    def share(self, source: Sequence, target: Sequence) -> None:
+        """Put what the cache holds of `source` in the view of `target` too, which counts no tokens for it."""
+        with self.turn:
+            self._require_open()
+            self._lib.llama_memory_seq_cp(self._memory, self._slot(source).id, self._slot(target).id, -1, -1)
+
+    def use_threads(self, count: int) -> None:
+        """Decode with so many threads from now on."""
+        with self.turn:
+            self._require_open()
+            self._lib.llama_set_n_threads(self._handle, count, count)
+            self.n_threads = count
 
     def save(self, sequence: Sequence) -> bytes:
         """State of one sequence, as llama.cpp writes it."""
@@ -197,7 +215,7 @@ class Context:
             raise DecodeError("this model is closed")
 
     def _open(self) -> Any:
-        settings, params = self.model.settings, self._lib.llama_context_default_params()
+        settings, params = self.settings, self._lib.llama_context_default_params()
         params.n_ctx = self.n_ctx
         params.n_batch = self.n_batch
         params.n_ubatch = min(MICRO_BATCH, self.n_batch)
@@ -214,7 +232,14 @@ class Context:
         params.kv_unified = True
         params.no_perf = True
         binding.take_errors()
-        handle = self._lib.llama_init_from_model(self.model.handle, params)
+        handle = None
+        try:
+            with held_back():
+                handle = self._lib.llama_init_from_model(self.model.handle, params)
+        except BaseException:
+            if handle:
+                self._lib.llama_free(handle)
+            raise
         if not handle:
             raise ModelLoadError(
                 f"no context of {self.n_ctx} tokens for {self.model.path.name}: "
@@ -299,6 +324,20 @@ class Context:
                 length = 0
         # Ctrl+C between a call to llama.cpp and its bookkeeping leaves the two apart: what both have counts.
         del slot.tokens[min(length, end) :]
+
+    def _pad(self, slot: Slot, tail: TokenSequence[int]) -> bool:
+        """Add rows behind the last sequence where a wider decode is the faster one (Model.padding).
+
+        No row looks at one behind it, so the real ones do not change.
+        """
+        size = self._batch.size
+        more = self.model.padding.get(size, size) - size
+        held = sum(len(s.tokens) for s in self._slots) + size
+        if not more or held + more > self.n_ctx or self._batch.rows + more > self.max_width:
+            return False
+        outputs = more if self._batch.rows == size else 0
+        self._batch.add(slot.id, len(slot.tokens) + len(tail), [tail[-1]] * more, outputs=outputs)
+        return True
 
     def _end(self, slot: Slot) -> int:
         """Tokens that llama.cpp holds for a slot."""

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+import signal
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from . import binding
 
 # A short decode ends sooner than a person notices; asking Python after every graph node costs ~1 ms a decode.
 _WATCHED_FROM = 17
+
+
+@contextmanager
+def held_back() -> Iterator[Callable[[], bool]]:
+    """Keep Ctrl+C until a call to C is over that calls Python often: an exception raised there would be dropped.
+
+    Call what this yields to learn whether the call should end early.
+    """
+    kept: list[tuple[Any, ...]] = []
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield lambda: False  # such a thread is never interrupted, and nothing is raised
+        return
+    signal.signal(signal.SIGINT, lambda *arguments: kept.append(arguments))
+    try:
+        yield lambda: bool(kept)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if kept:
+            before(*kept[0])
 
 
 class Interrupt:

@@ -5,52 +5,59 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import statistics
 import time
 from collections.abc import Callable
 
 from edgespec.models.header import Header
+from edgespec.models.identity import file_identity
 
-from ..paths import cache_dir
-from ..planning import CostTable
+from .. import profile_store
+from ..costs import CostTable
+from ..machine import identity
+from ..paths import cache_dir, write_whole
+from ..profile import Forced
 from ..scoring import ScoreRequest
 from .context import Context
-from .probe import identity
+from .profiling import applied
+from .settings import LoadSettings
 
 log = logging.getLogger(__name__)
 
-WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # kernels work in groups of rows: these are where the curve bends
-_REPEATS = 5
+WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)  # kernels work in groups of rows: these are where the curve bends
+_DEEP_WIDTHS = (1, 4, 16)  # of the growth with context, which is smooth
+_REPEATS, _SLOW_REPEATS = 5, 3
+_SLOW_STEP_MS = 50.0
 _WARM_UP = 4
-_STEPS_IN_ALL, _SLOW_MS = 90, 1000.0  # a measurement takes about as long as so many plain decodes
-_DEPTH = 64  # tokens in the cache while measuring; deeper contexts are followed while generating
-_SAMPLED_BYTES = 1 << 16
+_STEPS_IN_ALL, _LONG_MS = 90, 1000.0  # a measurement takes about as long as so many plain decodes
+_DEPTH = 64  # tokens in the cache while measuring
+_DEEP, _LEAST_DEEP, _READING_MS = 1024, 256, 2500.0  # of the second, deeper measurement; time to read so far
 
 
 def cost_table(context: Context, *, announce: Callable[[str], None] | None = None) -> CostTable:
     """The remembered table of this model under these settings, measured now where there is none.
 
+    From here on the context's decodes are padded where the table says that this is faster, and so is the table.
     announce: told one line before a measurement that takes more than a second.
     """
-    path = cache_dir() / "costs" / f"{_key(context)}.json"
     widths = tuple(w for w in WIDTHS if w <= context.max_width)
-    try:
-        record = json.loads(path.read_text("utf-8"))
-        table = CostTable(tuple(map(int, record["widths"])), tuple(map(float, record["ms"])))
-        if table.widths == widths and len(table.ms) == len(widths) and all(0 < ms < 1e6 for ms in table.ms):
-            return table
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    table = measure(context, widths, announce=announce)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}.tmp")
-        temporary.write_text(json.dumps({"widths": table.widths, "ms": table.ms}), "utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        log.info("decode times are not remembered: %s", error)
-    return table
+    table = _remembered(_key(context), widths)
+    if table is None:
+        context.model.padding = {}
+        table = measure(context, widths, announce=announce)
+        _remember(context, table)
+    if context.model.recurrent:  # a snapshot of the state would be spent on padding
+        return table
+    context.model.padding = table.padding
+    return table.padded()
+
+
+def known_costs(header: Header) -> CostTable | None:
+    """The table of a file at the settings that it is loaded with if none is forced; None: it was not measured so."""
+    profile = profile_store.remembered(header, Forced())
+    settings = LoadSettings() if profile is None else applied(LoadSettings(), profile)
+    table = _remembered(_name(header, settings, settings.buffers, settings.n_threads), WIDTHS)
+    return None if table is None else table.padded()
 
 
 def forget(context: Context) -> None:
@@ -59,52 +66,97 @@ def forget(context: Context) -> None:
 
 
 def measure(context: Context, widths: tuple[int, ...], *, announce: Callable[[str], None] | None = None) -> CostTable:
-    """Median milliseconds of a decode at each width, after a short text."""
+    """Median milliseconds of a decode at each width behind a short text, and their growth towards a long one."""
     depth = min(_DEPTH, context.n_ctx - max(widths) - 1)
     if depth < 1:
         return CostTable((1,), (1.0,))
-    # Any tokens do: the time of a decode does not depend on which they are.
-    tokens = [(7 * i + 1) % context.vocab.size for i in range(depth)]
-    sequence = context.sequence(tokens)
-    found = []
+    sequence = context.sequence(())
     with context.turn:
+        tokens = _text(context, depth)
         for _ in range(_WARM_UP):  # first touches of weights and buffers are no decode times
             context.score([ScoreRequest(sequence, tokens)])
+        found: list[float] = []
         for width in widths:
-            request = ScoreRequest(sequence, tokens, tuple(tokens[i % depth] for i in range(width - 1)))
-            context.score([request])  # graphs are built at a width's first use
-            times = []
-            for _ in range(_REPEATS):
-                begin = time.perf_counter()
-                context.score([request])
-                times.append(1000 * (time.perf_counter() - begin))
-            found.append(statistics.median(times))
-            if announce and width == 1 and found[0] * _STEPS_IN_ALL > _SLOW_MS:
+            found.append(_decode_ms(context, sequence, tokens, width, slow=bool(found) and found[0] > _SLOW_STEP_MS))
+            if announce and width == 1 and found[0] * _STEPS_IN_ALL > _LONG_MS:
                 announce(f"measuring how fast {context.model.path.name} decodes here (once)")
+        deep = _deep(context, found[-1] / widths[-1])
+        growth: tuple[float, ...] = ()
+        if deep > 2 * depth:
+            tokens = _text(context, deep)
+            some = [w for w in _DEEP_WIDTHS if w in widths]
+            grown = [
+                (_decode_ms(context, sequence, tokens, w, slow=True) - found[widths.index(w)]) / (deep - depth)
+                for w in some
+            ]
+            smooth = CostTable(tuple(some), tuple(max(g, 1e-6) for g in grown))
+            growth = tuple(smooth.at(w) for w in widths)
     sequence.truncate(0)
     sequence.close()
-    return CostTable(widths, tuple(found))
+    return CostTable(widths, tuple(found), depth, growth, deep if growth else 0)
+
+
+def _decode_ms(context: Context, sequence: object, tokens: list[int], width: int, *, slow: bool) -> float:
+    """Median of some decodes of `width` rows behind `tokens`."""
+    request = ScoreRequest(sequence, tokens, tuple(tokens[i % len(tokens)] for i in range(width - 1)))
+    context.score([request])  # graphs are built at a width's first use
+    times = []
+    for _ in range(_SLOW_REPEATS if slow else _REPEATS):
+        begin = time.perf_counter()
+        context.score([request])
+        times.append(1000 * (time.perf_counter() - begin))
+    return statistics.median(times)
+
+
+def _text(context: Context, length: int) -> list[int]:
+    """Any tokens do: the time of a decode does not depend on which they are."""
+    return [(7 * i + 1) % context.vocab.size for i in range(length)]
+
+
+def _deep(context: Context, token_ms: float) -> int:
+    """Tokens of the deeper context: as far as can be read in short time. token_ms: of reading one, at most."""
+    affordable = max(_LEAST_DEEP, int(_READING_MS / max(token_ms, 1e-6)))
+    return min(_DEEP, affordable, context.n_ctx - max(_DEEP_WIDTHS) - 1)
+
+
+def _remembered(key: str, widths: tuple[int, ...]) -> CostTable | None:
+    try:
+        record = json.loads((cache_dir() / "costs" / f"{key}.json").read_text("utf-8"))
+        table = CostTable(
+            tuple(map(int, record["widths"])),
+            tuple(map(float, record["ms"])),
+            int(record["depth"]),
+            tuple(map(float, record["growth"])),
+            int(record["reach"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    sound = table.widths == widths and len(table.ms) == len(widths) and len(table.growth) in (0, len(widths))
+    sound = sound and all(0 < ms < 1e6 for ms in table.ms) and all(0 <= g < 1e3 for g in table.growth)
+    return table if sound else None
+
+
+def _remember(context: Context, table: CostTable) -> None:
+    path = cache_dir() / "costs" / f"{_key(context)}.json"
+    fields = {name: getattr(table, name) for name in CostTable.__dataclass_fields__}
+    try:
+        write_whole(path, json.dumps(fields))
+    except OSError as error:
+        log.info("decode times are not remembered: %s", error)
 
 
 def _key(context: Context) -> str:
-    settings = context.model.settings
+    return _name(context.model.header, context.settings, context.model.buffers, context.n_threads)
+
+
+def _name(header: Header, settings: LoadSettings, buffers: str, threads: int) -> str:
     parts = (
-        _file_identity(context.model.header),
+        file_identity(header),
         identity(),
-        context.model.buffers,
-        context.n_threads,
+        buffers,
+        threads,
         settings.offload,
         settings.flash_attention,
         settings.kv_type,
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
-
-
-def _file_identity(header: Header) -> str:
-    """A hash of size and samples of the file: reading a gigabyte at each load would cost more than it saves."""
-    digest = hashlib.sha256(str(header.file_size).encode())
-    with header.path.open("rb") as file:
-        for place in (0, header.data_start, header.file_size // 2, header.file_size - _SAMPLED_BYTES):
-            file.seek(max(0, place))
-            digest.update(file.read(_SAMPLED_BYTES))
-    return digest.hexdigest()

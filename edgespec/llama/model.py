@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 from edgespec.models.header import Header, read_header
 
 from ..errors import DecodeError, ModelLoadError
+from ..machine import library_file
+from ..profile import Buffers
 from . import binding, probe
-from .settings import Buffers, LoadSettings, Progress
+from .interrupt import held_back
+from .settings import LoadSettings, Progress
 from .vocab import LlamaVocab
 
 if TYPE_CHECKING:
@@ -49,6 +52,8 @@ class Model:
         self._lib = binding.lib()
         self.buffers: Buffers = self.settings.buffers if trust_kernels else probe.usable(self.settings.buffers)
         self._keep: list[Any] = []  # what llama.cpp holds pointers to
+        # Rows of a decode -> rows to run instead, where those take less time. Set once times are measured.
+        self.padding: dict[int, int] = {}
         self._contexts: weakref.WeakSet[Context] = weakref.WeakSet()
         self._handle = self._load(progress)
         self.vocab = LlamaVocab(
@@ -125,7 +130,7 @@ class Model:
             try:
                 if progress:
                     progress(float(fraction))
-                return True
+                return not interrupted()
             except BaseException as error:  # an exception must not cross C frames; it goes on after the call
                 stop.append(error)
                 return False
@@ -133,11 +138,16 @@ class Model:
         callback = type(params.progress_callback)(report)
         params.progress_callback = callback
         binding.take_errors()
-        handle = self._lib.llama_model_load_from_file(os.fsencode(self.path), params)
-        if stop:
+        handle = None
+        try:
+            with held_back() as interrupted:
+                handle = self._lib.llama_model_load_from_file(os.fsencode(self.path), params)
+            if stop:
+                raise stop[0]
+        except BaseException:
             if handle:
                 self._lib.llama_model_free(handle)
-            raise stop[0]
+            raise
         if not handle:
             why = re.sub(r"\s+", " ", binding.take_errors()) or "no reason given"
             raise ModelLoadError(f"llama.cpp cannot load {self.path.name}: {why}")
@@ -149,7 +159,7 @@ class Model:
         try:
             get = lib._lib._Z35ggml_backend_cpu_repack_buffer_typev
         except AttributeError:
-            ggml = ctypes.CDLL(str(binding.library_file()))
+            ggml = ctypes.CDLL(str(library_file()))
             try:
                 get = ggml._Z35ggml_backend_cpu_repack_buffer_typev
             except AttributeError as error:
@@ -157,7 +167,7 @@ class Model:
                     "this llama.cpp build has no repack buffers; use --buffers auto or none"
                 ) from error
         get.restype, get.argtypes = ctypes.c_void_p, []
-        patterns = [p.encode() for p in _patterns(self.header)]
+        patterns = [p.encode() for p in repackable(self.header)]
 
         class Override(ctypes.Structure):
             _fields_ = (("pattern", ctypes.c_char_p), ("buft", ctypes.c_void_p))
@@ -169,7 +179,7 @@ class Model:
         return array
 
 
-def _patterns(header: Header) -> list[str]:
+def repackable(header: Header) -> list[str]:
     """Few regular expressions for the repackable tensors: llama.cpp compiles each anew for every tensor."""
     layers: dict[str, list[str]] = {}
     plain = []

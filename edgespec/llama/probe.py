@@ -10,11 +10,8 @@ loads a tiny Q4_0 model and decodes four tokens; if it dies, the next choice is 
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import logging
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -22,9 +19,9 @@ from pathlib import Path
 from typing import cast
 
 from ..errors import EdgeSpecError
-from ..paths import cache_dir
-from . import binding
-from .settings import Buffers
+from ..machine import identity
+from ..paths import cache_dir, write_whole
+from ..profile import Buffers
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +38,9 @@ def usable(wanted: Buffers) -> Buffers:
 
     Raises EdgeSpecError where none runs.
     """
-    working = _working()
+    runs_here = working()
     for choice in ORDER[ORDER.index(wanted) :]:
-        if choice in working:
+        if choice in runs_here:
             if choice != wanted:
                 log.warning("buffers %r crash on this CPU; using %r. To mend it: %s", wanted, choice, REMEDY)
             return choice
@@ -51,7 +48,7 @@ def usable(wanted: Buffers) -> Buffers:
 
 
 @functools.cache
-def _working(*, again: bool = False) -> tuple[Buffers, ...]:
+def working(*, again: bool = False) -> tuple[Buffers, ...]:
     """The choices that ran here, from memory, from disk or by trying."""
     remembered = cache_dir() / "probe.json"
     build = identity()
@@ -62,31 +59,12 @@ def _working(*, again: bool = False) -> tuple[Buffers, ...]:
                 return tuple(cast(Buffers, b) for b in record["working"] if b in ORDER)
         except (OSError, ValueError, KeyError, TypeError):
             pass
-    working = tuple(b for b in ORDER if _try(b))
+    found = tuple(b for b in ORDER if _try(b))
     try:
-        remembered.parent.mkdir(parents=True, exist_ok=True)
-        temporary = remembered.with_suffix(f".{os.getpid()}.tmp")
-        temporary.write_text(json.dumps({"identity": build, "working": working}), "utf-8")
-        temporary.replace(remembered)
+        write_whole(remembered, json.dumps({"identity": build, "working": found}))
     except OSError as error:
         log.info("the probe's result is not remembered: %s", error)
-    return working
-
-
-def identity() -> str:
-    """Changes with the library build and with the machine."""
-    file = binding.library_file()
-    stat = file.stat()
-    try:
-        cpu = next(
-            line
-            for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-            if line.startswith(("flags", "Features"))
-        )
-    except (OSError, StopIteration):
-        cpu = platform.processor()
-    text = f"{file}|{stat.st_size}|{stat.st_mtime_ns}|{platform.machine()}|{cpu}"
-    return hashlib.sha256(text.encode()).hexdigest()
+    return found
 
 
 def _try(buffers: Buffers) -> bool:
@@ -120,6 +98,6 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--child"]:
         _child(cast(Buffers, arguments[1]), arguments[2])
         return 0
-    working = _working(again="--again" in arguments)
-    print(f"weight buffers that run here: {', '.join(working) or 'none'}")  # noqa: T201
-    return 0 if "auto" in working else 1
+    found = working(again="--again" in arguments)
+    print(f"weight buffers that run here: {', '.join(found) or 'none'}")  # noqa: T201
+    return 0 if "auto" in found else 1

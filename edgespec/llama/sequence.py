@@ -58,18 +58,3 @@ class Sequence:
         if self.slot:
             self.slot.owner = None
             self.slot = None
-
-
-def common_prefix(a: TokenSequence[int], b: TokenSequence[int]) -> int:
-    """Length of the longest common prefix of two token lists."""
-    n = min(len(a), len(b))
-    if list(a[:n]) == list(b[:n]):  # the usual case, compared in C
-        return n
-    low, high = 0, n
-    while high - low > 1:
-        middle = (low + high) // 2
-        if list(a[low:middle]) == list(b[low:middle]):
-            low = middle
-        else:
-            high = middle
-    return low

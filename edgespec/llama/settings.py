@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import psutil
-
 from ..errors import BadRequestError
+from ..machine import physical_cores
+from ..profile import Buffers
 from . import binding
 
-Buffers = Literal["auto", "repack", "none"]
 FlashAttention = Literal["auto", "on", "off"]
 Progress = Callable[[float], None]
 
 MIN_CONTEXT = 8
+_WHOLE = {  # field: (its name in words, least, most)
+    "n_ctx": ("context size", MIN_CONTEXT, 1 << 24),
+    "n_batch": ("n_batch", 1, 1 << 16),
+    "threads": ("threads", 1, 1024),
+    "gpu_layers": ("gpu layers", -1, 10_000),
+    "sequences": ("sequences", 1, 256),
+    "max_width": ("max width", 1, 512),
+}
+_CHOICES = {
+    "kv_type": ("kv type", tuple(binding.KV_TYPES)),
+    "buffers": ("buffers", ("auto", "repack", "none")),
+    "flash_attn": ("flash attention", ("auto", "on", "off")),
+}
+_OPTIONAL = ("n_ctx", "threads", "gpu_layers")  # may be None
 
 
-def physical_cores() -> int:
-    """Cores that this process may use, not counting hyper-threads: more threads than that slow decoding."""
-    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    return max(1, min(cores, allowed))
+def check_setting(field: str, value: object) -> None:
+    """Raise BadRequestError unless a field of LoadSettings may have this value on some machine."""
+    if field in _WHOLE and not (value is None and field in _OPTIONAL):
+        _check_int(_WHOLE[field], value)
+    elif field in _CHOICES:
+        _check_choice(_CHOICES[field], value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,22 +64,12 @@ class LoadSettings:
     max_width: int = 32
 
     def __post_init__(self) -> None:
-        if self.n_ctx is not None:
-            _check_int("context size", self.n_ctx, MIN_CONTEXT, 1 << 24)
-        _check_int("n_batch", self.n_batch, 1, 1 << 16)
-        if self.threads is not None:
-            _check_int("threads", self.threads, 1, 1024)
-        if self.gpu_layers is not None:
-            _check_int("gpu layers", self.gpu_layers, -1, 10_000)
-            if self.gpu_layers and not binding.supports_gpu_offload():
-                raise BadRequestError(
-                    "this llama.cpp build has no GPU support; use gpu layers 0, or rebuild with GGML_CUDA or GGML_METAL"
-                )
-        _check_choice("kv type", self.kv_type, tuple(binding.KV_TYPES))
-        _check_choice("buffers", self.buffers, ("auto", "repack", "none"))
-        _check_choice("flash attention", self.flash_attn, ("auto", "on", "off"))
-        _check_int("sequences", self.sequences, 1, 256)
-        _check_int("max width", self.max_width, 1, 512)
+        for field in (*_WHOLE, *_CHOICES):
+            check_setting(field, getattr(self, field))
+        if self.gpu_layers and not binding.supports_gpu_offload():
+            raise BadRequestError(
+                "this llama.cpp build has no GPU support; use gpu layers 0, or rebuild with GGML_CUDA or GGML_METAL"
+            )
         if self.kv_quantized and self.flash_attn == "off":
             raise BadRequestError(f"kv type {self.kv_type} needs flash attention; use --flash-attn on or --kv-type f16")
 
@@ -95,12 +98,14 @@ class LoadSettings:
         return self.threads or physical_cores()
 
 
-def _check_int(name: str, value: object, low: int, high: int) -> None:
+def _check_int(bounds: tuple[str, int, int], value: object) -> None:
+    name, low, high = bounds
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         shown = "NaN" if isinstance(value, float) and math.isnan(value) else repr(value)
         raise BadRequestError(f"{name} is {shown}; it must be a whole number from {low} to {high}")
 
 
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+def _check_choice(allowed: tuple[str, tuple[str, ...]], value: object) -> None:
+    name, choices = allowed
     if value not in choices:
         raise BadRequestError(f"{name} is {value!r}; choose one of {', '.join(choices)}")

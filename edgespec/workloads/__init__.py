@@ -1,4 +1,4 @@
-"""The benchmark texts that belong to this project: edit tasks, code, chat, prose and summaries."""
+"""The benchmark texts that belong to this project: 20 each of edit tasks, code, chat, prose and summaries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ HERE = files(__name__)
 NAMES = ("edit", "code", "chat", "prose", "summarise")
 
 # The word after the opening fence, by file suffix.
-LANGUAGES = {".py": "python", ".js": "javascript", ".c": "c", ".go": "go", ".sql": "sql", ".toml": "toml"}
+LANGUAGES = {
+    ".py": "python",
+    ".js": "javascript",
+    ".c": "c",
+    ".go": "go",
+    ".rs": "rust",
+    ".sh": "sh",
+    ".sql": "sql",
+    ".toml": "toml",
+}
 
 
 @dataclass(frozen=True, slots=True)

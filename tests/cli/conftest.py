@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,24 @@ from edgespec.tiny_gguf import CHATML_TEMPLATE, TinyVocab, write_tiny
 def cli(tmp_path_factory: pytest.TempPathFactory) -> Cli:
     """The command, in a home of its own: the kernel probe runs once."""
     home = tmp_path_factory.mktemp("home")
-    return Cli({**os.environ, "EDGESPEC_HOME": str(home), "PYTHONIOENCODING": "utf-8"})
+    theirs = {name: value for name, value in os.environ.items() if not name.startswith("EDGESPEC_")}
+    return Cli({**theirs, "EDGESPEC_HOME": str(home), "PYTHONIOENCODING": "utf-8"})
+
+
+@pytest.fixture(scope="session")
+def probed(cli: Cli) -> bytes:
+    """What the kernel probe remembers."""
+    cli.run([sys.executable, "-m", "edgespec.llama"])
+    return (Path(cli.env["EDGESPEC_HOME"]) / "cache" / "probe.json").read_bytes()
+
+
+@pytest.fixture
+def own(cli: Cli, probed: bytes, tmp_path: Path) -> Cli:
+    """The command in a home that knows which kernels run, and nothing else."""
+    home = tmp_path / "home"
+    (home / "cache").mkdir(parents=True)
+    (home / "cache" / "probe.json").write_bytes(probed)
+    return Cli({**cli.env, "EDGESPEC_HOME": str(home)})
 
 
 @pytest.fixture(scope="session")

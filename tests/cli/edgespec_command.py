@@ -42,6 +42,12 @@ class Result:
         return value
 
     @property
+    def items(self) -> list[dict[str, Any]]:
+        value = json.loads(self.out)
+        assert isinstance(value, list)
+        return value
+
+    @property
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.out.splitlines()]
 

@@ -172,7 +172,9 @@ def test_twenty_thousand_repetitions_are_a_clear_error(chat, character):
 def test_a_context_that_no_memory_holds_is_refused(cli, models):
     limited = ["/bin/sh", "-c", 'ulimit -v 6000000; exec "$@"', "sh"]
     result = cli.run([*limited, *RUN, "-m", models.chat, "--ctx-size", str(1 << 24), "hi"])
-    refused(result, 4, "no context of 16777216 tokens .* try a smaller --ctx-size")
+    note, error = result.err.splitlines(keepends=True)
+    assert re.search(r"context of 16777216 tokens needs .* but .* are free: --ctx-size \d+ fits", note)
+    refused(Result(result.code, result.out, error), 4, "no context of 16777216 tokens .* try a smaller --ctx-size")
 
 
 @pytest.mark.parametrize("data", [b"caf\xe9 \xf0\x9f\x99", b"a\x00b\x00", b"\xed\xa0\x80 surrogate"], ids=repr)

@@ -3,47 +3,16 @@
 from __future__ import annotations
 
 import json
-import stat
-import sys
+import os
+import signal
+import subprocess
 from typing import Any
 
 import pytest
 from edgespec_command import EDGESPEC, Cli, Models, Result
 
-KEYS = {"model", "draft", "regime", "settings", "cost_table", "draft_step_ms", "workloads", "peers"}
+KEYS = {"model", "draft", "regime", "settings", "cost_table", "draft_step_ms", "workloads", "auto_over_fixed", "peers"}
 QUICK = ("--prompts", "2", "-n", "8", "--ctx-size", "1024", "--threads", "1")
-
-# Answers as llama-server does: /health once ready, /completion with timings; keeps what it was asked.
-SERVER = """#!{python}
-import json, pathlib, sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
-log = pathlib.Path({log!r})
-log.write_text(json.dumps(sys.argv[1:]) + "\\n")
-
-class Handler(BaseHTTPRequestHandler):
-    def reply(self, value):
-        body = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_GET(self):
-        self.reply({{"status": "ok"}})
-
-    def do_POST(self):
-        asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        with log.open("a") as file:
-            file.write(asked + "\\n")
-        n = json.loads(asked)["n_predict"]
-        self.reply({{"timings": {{"predicted_n": n, "predicted_ms": 1000.0}}, "stop_type": "limit"}})
-
-    def log_message(self, *_):
-        pass
-
-HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
-"""
 
 
 def bench(cli: Cli, *arguments: Any) -> Result:
@@ -62,7 +31,8 @@ def result(cli: Cli, models: Models) -> dict[str, Any]:
 
 
 def test_json_is_the_contract(result):
-    assert set(result) == KEYS
+    assert set(result) == {*KEYS, "complete"}
+    assert result["complete"] is True
     assert (result["model"], result["draft"], result["peers"]) == ("chat.gguf", "draft.gguf", [])
     assert result["settings"]["max_tokens"] == 8
     assert list(result["cost_table"]) == ["1", "2", "3", "4", "8", "12", "16"]
@@ -85,6 +55,17 @@ def test_every_workload_has_every_mode(result):
         assert row["measured_ms"] > 0
 
 
+def test_auto_is_compared_with_the_best_fixed_mode(result):
+    """Chosen on the first prompt of each workload, compared on the second."""
+    rows = {row["workload"]: row for row in result["auto_over_fixed"]}
+    assert list(rows) == ["chat", "prose", "all"]
+    assert {row["mode"] for row in rows.values()} <= {"lookup:2", "model:3"}
+    assert [row["prompts"] for row in rows.values()] == [1, 1, 2]
+    chat = {row["mode"]: row["per_prompt"][1]["speedup"] for row in result["workloads"] if row["name"] == "chat"}
+    assert rows["chat"]["speedup_over_it"] == pytest.approx(chat["auto"] / chat[rows["chat"]["mode"]])
+    assert (rows["chat"]["ci"], len(rows["all"]["ci"])) == (None, 2)
+
+
 def test_modes_do_what_they_are_named(result):
     by_mode = {(row["name"], row["mode"]): row for row in result["workloads"]}
     plain, model = by_mode["chat", "plain"], by_mode["chat", "model:3"]
@@ -104,6 +85,7 @@ def test_the_table(cli, models):
     assert title.split()[:3] == ["workload", "mode", "prompts"]
     assert row.split()[:3] == ["chat", "lookup:3", "2"]
     assert "rough" in done.out
+    assert "Not complete" not in done.out
     assert done.err == "workload 1 of 1: chat\n"
 
 
@@ -116,7 +98,10 @@ def test_files_of_prompts(cli, models, tmp_path):
     assert done.code == 0, done.err
     assert done.err == ""
     (row,) = done.json["workloads"]
-    assert (row["name"], row["prompts"]) == ("mine.jsonl", 3)
+    assert row["name"] == "mine.jsonl"
+    assert [p["prompt"] for p in row["per_prompt"]] == ["mine-1", "mine-2", "mine-3", "mine-3.2"]
+    few = bench(cli, "-m", models.chat, *common[:-1], "1")
+    assert few.json["workloads"][0]["prompts"] == 1
     raw = bench(cli, "-m", models.raw, *common)  # without a template a conversation is no text
     assert (raw.code, raw.out) == (2, "")
     assert "prompt mine-2 is a conversation" in raw.err
@@ -128,36 +113,6 @@ def test_the_sweep(cli, models):
     rows = done.json["workloads"]
     assert [row["mode"] for row in rows] == ["auto", *(f"lookup:{k}" for k in (1, 2, 3, 5, 7, 11, 15))]
     assert all(row["ci"] is None for row in rows)  # one prompt has no interval
-
-
-def test_peers_run_the_same_file(cli, models, tmp_path):
-    binary, log = tmp_path / "server", tmp_path / "log"
-    binary.write_text(SERVER.format(python=sys.executable, log=str(log)), "utf-8")
-    binary.chmod(binary.stat().st_mode | stat.S_IXUSR)
-    peers = ("--peer", f"llama-server={binary} --flag", "--peer", "llama-cpp-python")
-    done = bench(cli, "-m", models.chat, "--workload", "chat", "--mode", "lookup:3", *peers, "--json")
-    assert done.code == 0, done.err
-    server, lookup = done.json["peers"]
-    assert (server["name"], lookup["name"]) == ("llama-server --flag", "llama-cpp-python")
-    for row in (server, lookup):
-        assert (row["workload"], row["mode"], row["prompts"]) == ("chat", "lookup:3", 2)
-        assert row["speedup_over_peer"] > 0
-        assert len(row["ci"]) == 2
-    assert server["peer_tokens_per_s"] == 7  # eight in a second, less the first
-    arguments, *asked = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
-    assert arguments[:2] == ["-m", str(models.chat)]
-    assert arguments[-1] == "--flag"
-    assert [a["n_predict"] for a in asked] == [1, 8, 8] * 2
-    assert all(a["temperature"] == 0 and a["prompt"] == asked[0]["prompt"] for a in asked[:3])
-
-
-def test_a_peer_that_does_not_start_is_one_line(cli, models, tmp_path):
-    binary = tmp_path / "server"
-    binary.write_text("#!/bin/sh\necho 'unknown model type' >&2\nexit 1\n", "utf-8")
-    binary.chmod(0o755)
-    done = bench(cli, "-m", models.chat, "--workload", "chat", "--peer", f"llama-server={binary}")
-    assert (done.code, done.out) == (1, "")
-    assert done.err == "edgespec: llama-server ended at its start: unknown model type\n"
 
 
 @pytest.mark.parametrize(
@@ -192,3 +147,35 @@ def test_a_prompt_that_does_not_fit_ends_it_before_anything_is_timed(cli, models
     done = cli.run([*EDGESPEC, "bench", "-m", models.chat, "--ctx-size", "32", "--workload", "edit"])
     assert (done.code, done.out) == (5, "")
     assert "prompt 01-inventory.py has" in done.err
+
+
+def test_a_later_turn_that_does_not_fit_leaves_what_was_measured(cli, models, tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps({"turns": ["Go on", "x" * 2000, "never"]}), "utf-8")
+    done = bench(cli, "-m", models.chat, "--workload", path, "--mode", "lookup:3", "--json", "-q")
+    assert done.code == 5
+    assert "prompt mine-1.2 has" in done.err
+    assert done.err.count("\n") == 1
+    (row,) = done.json["workloads"]
+    assert [p["prompt"] for p in row["per_prompt"]] == ["mine-1"]
+    assert done.json["complete"] is False
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
+def test_ctrl_c_leaves_what_was_measured(cli, models, tmp_path):
+    path = tmp_path / "short.jsonl"
+    path.write_text('{"prompt": "Go on"}', "utf-8")
+    # The second workload is announced when the first one is done, and takes twenty times as long.
+    given = ("--workload", path, "--workload", "prose", "--mode", "lookup:3", "--prompts", "0", "-n", "200", "--json")
+    command = [*EDGESPEC, "bench", "-m", models.chat, *QUICK, *given]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.env) as process:
+        while process.stderr.readline() != b"workload 2 of 2: prose\n":
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, b"")
+    found = json.loads(out)
+    assert found["complete"] is False
+    row = found["workloads"][0]
+    assert (row["name"], row["prompts"]) == ("short.jsonl", 1)
+    assert sum(r["prompts"] for r in found["workloads"][1:]) < 20

@@ -16,14 +16,13 @@ from click.testing import CliRunner, Result
 
 from edgespec.cli import pull, show
 from edgespec.errors import ModelLoadError, ModelNotFoundError
-from edgespec.models import starter
 from edgespec.tiny_gguf import write_tiny
 
 MODELS = Path(os.environ.get("EDGESPEC_TEST_MODELS", "~/.cache/edgespec-test-models")).expanduser()
 JSON_KEYS = {
     "path", "file_size", "gguf_version", "architecture", "name", "license", "parameters", "quantization", "types",
     "context_length", "block_count", "embedding_length", "head_count", "head_count_kv", "tokenizer", "chat_template",
-    "memory", "split",
+    "memory", "profile", "tuned", "split",
 }  # fmt: skip
 
 
@@ -164,27 +163,3 @@ def test_show_of_a_real_model_is_quick():
     assert "1,777,088,000 (1.78 billion)" in result.stdout
     assert "EOS 151645 <|im_end|>" in result.stdout
     assert min(seconds) <= 0.3
-
-
-def test_pull_prints_the_path_on_stdout_and_progress_on_stderr(tmp_path, monkeypatch):
-    def fetch(progress):
-        for done in range(0, 101, 10):
-            progress("download", done * 10**6, 100 * 10**6)
-        progress("unpack", 10**8, 10**8)
-        return tmp_path / "model.gguf"
-
-    monkeypatch.setattr(pull, "fetch_starter", fetch)
-    for name in starter.NAMES:
-        result = CliRunner().invoke(pull.pull, [name], catch_exceptions=False)
-        assert result.stdout == f"{tmp_path / 'model.gguf'}\n"
-        assert result.stderr.splitlines() == [
-            "downloading smollm2-135m (100 MB)",
-            "unpacking and checking smollm2-135m (100 MB)",
-        ]
-
-
-def test_pull_of_another_name_says_what_is_known_and_fetches_nothing(empty_home):
-    for name, why in (("nope", "unknown model"), ("hf:user/repo", "does not read model hubs"), ("", "unknown model")):
-        with pytest.raises(ModelNotFoundError, match=f"{why}; known names: smollm2-135m, starter"):
-            CliRunner().invoke(pull.pull, [name], catch_exceptions=False)
-    assert not empty_home.exists()

@@ -24,11 +24,12 @@ from edgespec.drafting import NO_DRAFT
 from edgespec.errors import BadRequestError, ContextFullError, EdgeSpecError
 from edgespec.forks import greedy_choice
 from edgespec.generation import Generation
-from edgespec.models.starter import PULL, find_starter
+from edgespec.models.catalog import catalog
+from edgespec.models.names import find_file
 from edgespec.tiny_gguf import write_tiny
 from edgespec.verification import VERIFIERS, Verdict
 
-FOUND = find_starter()  # before any test changes where EdgeSpec looks
+FOUND = find_file(catalog().starter)  # before any test changes where EdgeSpec looks
 FEW = ("--prompts", "2", "-n", "16", "--samples", "100")
 OPTIONS = CheckOptions(max_tokens=16, samples=150)
 
@@ -291,10 +292,10 @@ def write(path: Path, *lines: str) -> Path:
 
 
 def test_prompts_of_a_file(check, tmp_path):
-    lines = ('{"prompt": "Count to three"}', "", '{"messages": [{"role": "user", "content": "And back"}]}')
-    path = write(tmp_path / "mine.jsonl", *lines)
+    messages = '{"messages": [{"role": "user", "content": "And back"}]}'
+    path = write(tmp_path / "mine.jsonl", '{"prompt": "Count to three"}', "", messages, '{"turns": ["One", "Two"]}')
     few = ("-n", "8", "--samples", "100", "--drafter", "lookup", "--json", "--prompts-file", path)
-    assert check(*few).json["greedy"]["prompts"] == 2
+    assert check(*few).json["greedy"]["prompts"] == 3  # of turns the first
     assert check(*few, "--prompts", "1").json["seed"]["prompts"] == 1
 
 
@@ -362,7 +363,7 @@ def test_a_model_that_cannot_roll_back_has_nothing_to_verify(tmp_path):
 
 
 @pytest.mark.real
-@pytest.mark.skipif(FOUND is None, reason=f"no starter model; get it with `{PULL}`")
+@pytest.mark.skipif(FOUND is None, reason="no starter model; `edgespec pull starter`")
 def test_the_starter_model_verifies(cli):
     command_line = [*EDGESPEC, "verify", "-m", str(FOUND), "--ctx-size", "1024", "--threads", "1", "--json"]
     done = cli.run([*command_line, "--prompts", "2", "-n", "16", "--samples", "100", "--drafter", "lookup"])

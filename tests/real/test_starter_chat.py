@@ -14,10 +14,12 @@ import pytest
 import edgespec
 from edgespec import LLM, ContextFullError
 from edgespec.forks import explain_fork
-from edgespec.models.starter import PULL, STARTER, find_starter
+from edgespec.models.catalog import catalog
+from edgespec.models.names import find_file
 
-FOUND = find_starter()  # before any test changes where EdgeSpec looks
-pytestmark = [pytest.mark.real, pytest.mark.skipif(FOUND is None, reason=f"no starter model; get it with `{PULL}`")]
+STARTER = catalog().starter
+FOUND = find_file(STARTER)  # before any test changes where EdgeSpec looks
+pytestmark = [pytest.mark.real, pytest.mark.skipif(FOUND is None, reason="no starter model; `edgespec pull starter`")]
 
 CAPITAL = [{"role": "user", "content": "What is the capital of France? Answer in one short sentence."}]
 COPY = [

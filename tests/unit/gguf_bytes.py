@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 
 U32, BOOL, STRING, ARRAY, U64 = 4, 7, 8, 9, 10  # GGUF value types
@@ -77,3 +78,27 @@ def gguf(
     counts = (len(tensors) if n_tensors is None else n_tensors, len(metadata) if n_metadata is None else n_metadata)
     head = b"GGUF" + struct.pack("<IQQ", version, *counts) + b"".join(metadata) + b"".join(tensors)
     return head + bytes(-len(head) % 32) + bytes(data)
+
+
+def mutate(content: bytes, rng: random.Random) -> bytes:
+    """Damage a valid file: bytes, lengths, cuts, holes, repeats."""
+    data = bytearray(content)
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        at = rng.randrange(len(data))
+        kind = rng.randrange(6)
+        if kind == 0:
+            data[at] = rng.randrange(256)
+        elif kind == 1:
+            data[at] ^= 1 << rng.randrange(8)
+        elif kind == 2:
+            extreme = rng.choice((0, 1, 1 << 16, 1 << 20, 1 << 31, 1 << 32, 1 << 62, 1 << 63, (1 << 64) - 1))
+            data[at : at + 8] = struct.pack("<Q", extreme)
+        elif kind == 3:
+            del data[at:]
+        elif kind == 4:
+            del data[at : at + rng.randrange(1, 40)]
+        else:
+            data[at:at] = data[at : at + rng.randrange(1, 200)] or b"\0"
+        if not data:
+            break
+    return bytes(data)

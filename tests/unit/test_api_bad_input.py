@@ -93,7 +93,7 @@ def test_a_draft_of_another_vocabulary_names_the_first_difference(chat, tiny):
         ("n_batch", 0), ("n_batch", -1), ("n_batch", 2.5), ("n_batch", None), ("n_batch", 10**9),
         ("threads", 0), ("threads", -1), ("threads", 10**6), ("threads", 1.5), ("threads", False),
         ("gpu_layers", -2), ("gpu_layers", 1.0), ("draft_gpu_layers", -2),
-        ("kv_type", "q5_9"), ("kv_type", None), ("kv_type", 16), ("buffers", "some"), ("buffers", None),
+        ("kv_type", "q5_9"), ("kv_type", None), ("kv_type", 16), ("buffers", "some"), ("buffers", ""),
         ("flash_attn", "maybe"), ("flash_attn", True), ("parallel", 0), ("parallel", 2.0), ("max_width", 0),
         ("drafter", "oracle"), ("drafter", ""), ("drafter", "lookup,"), ("drafter", "Lookup"), ("drafter", None),
         ("drafter", "model"),

@@ -1,99 +1,21 @@
-"""What a benchmark computes and reads: statistics of known cases, modes, files of prompts, peers, plots."""
+"""What a benchmark reads: modes, files of prompts, peers, plots; and the cost curve."""
 
 from __future__ import annotations
 
 import json
 import sys
 
-import numpy as np
 import pytest
 
-from edgespec.bench import statistics as stats
 from edgespec.bench.costs import measure
 from edgespec.bench.modes import AUTO, PLAIN, SWEEP, Mode, chosen_modes, parse_mode
-from edgespec.bench.peers import parse_peer
+from edgespec.bench.peer_server import remembers
+from edgespec.bench.peers import parse_peers
 from edgespec.bench.plot import check_plot, draw
 from edgespec.bench.prompts import BUNDLED, load_workloads, read_file
-from edgespec.bench.statistics import Cell, Pair, Run
 from edgespec.drafters import DRAFTERS
 from edgespec.errors import BadRequestError
-from edgespec.planning import CostTable
 from edgespec.table_model import TableModel
-
-COSTS = CostTable((1, 2, 4), (10.0, 12.0, 16.0))
-
-
-def run(tokens: int, seconds: float, **counts) -> Run:
-    return Run(tokens=tokens, seconds=seconds, **counts)
-
-
-# ---- statistics ---------------------------------------------------------------------------------------------
-
-
-def test_a_ratio_is_paired_and_weighs_runs_by_time():
-    pair = Pair("p", (run(10, 1), run(10, 3)), (run(10, 1), run(10, 1)))
-    assert stats.rate(pair.base) == 5
-    assert stats.rate(pair.mode) == 10
-    assert pair.ratio == 2
-
-
-def test_linear_drift_leaves_the_ratio_of_abba_alone():
-    """A machine that slows by the same step each run: equal work gives the ratio 1."""
-    a, b, c, d = (run(10, seconds) for seconds in (1.0, 1.1, 1.2, 1.3))
-    assert Pair("p", (a, d), (b, c)).ratio == pytest.approx(1)
-
-
-def test_a_prompt_without_a_second_token_has_no_ratio_and_no_say():
-    empty = Pair("p", (run(0, 0), run(0, 0)), (run(5, 1), run(5, 1)))
-    full = Pair("q", (run(5, 1), run(5, 1)), (run(10, 1), run(10, 1)))
-    assert empty.ratio is None
-    assert Cell("w", "m", 0.0, (empty, full)).ratios == [2]
-
-
-def test_counts_are_pooled_over_runs():
-    runs = [
-        run(4, 1, rounds=2, produced=5, drafted=6, accepted=3, drafted_at=(2, 2, 2), accepted_at=(2, 1, 0)),
-        run(1, 1, rounds=1, produced=1, drafted=1, accepted=0, drafted_at=(1,), accepted_at=(0,)),
-    ]
-    assert stats.tau(runs) == 2
-    assert stats.acceptance(runs) == 3 / 7
-    assert stats.per_position(runs) == [2 / 3, 1 / 2, 0]
-    assert stats.round_ms(runs) == pytest.approx(2000 / 3)
-
-
-def test_nothing_measured_is_none():
-    assert [f([]) for f in (stats.rate, stats.tau, stats.acceptance, stats.median, stats.round_ms)] == [None] * 5
-    assert stats.bootstrap_interval([1.5]) is None
-    assert stats.predicted_ms([], COSTS, None) is None
-    assert stats.calibrated_speedup([], COSTS, None) is None
-
-
-def test_the_interval_holds_the_median_and_repeats():
-    values = list(np.random.default_rng(3).normal(1.2, 0.1, 40))
-    low, high = stats.bootstrap_interval(values, seed=5)
-    assert min(values) < low < stats.median(values) < high < max(values)
-    assert stats.bootstrap_interval(values, seed=5) == (low, high)
-    assert stats.bootstrap_interval([1.1] * 9) == (1.1, 1.1)
-
-
-def test_the_interval_covers_the_true_median_about_as_often_as_it_says():
-    rng = np.random.default_rng(11)
-    covered = 0
-    for trial in range(200):
-        low, high = stats.bootstrap_interval(list(rng.normal(1.0, 0.2, 21)), seed=trial)
-        covered += low <= 1.0 <= high
-    assert 180 <= covered <= 199
-
-
-def test_predicted_times_and_calibrated_speedup():
-    """Two rounds of four rows and one of one row, three draft steps of 2 ms: (16 + 16 + 10 + 6) / 3 = 16 ms."""
-    mode = run(9, 1, rounds=3, produced=9, widths=((1, 1), (4, 2)), draft_steps=3)
-    assert stats.table_ms([mode], COSTS, 2.0) == 16
-    assert stats.calibrated_speedup([mode], COSTS, 2.0) == pytest.approx(3 * 10 / 16)
-    # Plain rounds took 20 ms where the table says 10: everything is expected to take twice its time.
-    plain = run(5, 0.1, rounds=5, produced=5, widths=((1, 5),))
-    assert stats.predicted_ms([Pair("p", (plain,), (mode,))], COSTS, 2.0) == pytest.approx(32)
-
 
 # ---- modes --------------------------------------------------------------------------------------------------
 
@@ -147,8 +69,8 @@ def test_default_modes_and_the_sweep():
 def test_bundled_workloads():
     assert [w.name for w in load_workloads(["all"], 2)] == list(BUNDLED)
     edit, prose = load_workloads(["edit", "prose", "edit"], None)
-    assert (len(edit.prompts), edit.temperature) == (12, 0)
-    assert (len(prose.prompts), prose.temperature) == (12, 1)
+    assert (len(edit.prompts), edit.temperature) == (20, 0)
+    assert (len(prose.prompts), prose.temperature) == (20, 1)
     assert load_workloads(["chat", "all"], 1)[0].name == "chat"
 
 
@@ -157,13 +79,36 @@ def test_the_three_forms_of_a_line(tmp_path):
     conversation = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
     lines = [{"prompt": "Go on", "id": 4}, {"messages": conversation}, {"turns": ["First", "Second"]}]
     path.write_text("\n\n".join(json.dumps(line) for line in lines) + "\n", "utf-8")
-    first, second, third = read_file(path)
+    first, second, third, fourth = read_file(path)
     assert (first.plain, first.messages) == ("Go on", ({"role": "user", "content": "Go on"},))
     assert (second.plain, second.messages) == (None, tuple(conversation))
     assert (third.plain, third.messages) == ("First", ({"role": "user", "content": "First"},))
-    assert len({p.name for p in (first, second, third)}) == 3
+    assert (fourth.plain, fourth.messages) == (None, ({"role": "user", "content": "Second"},))
+    assert [p.follows for p in (first, second, third, fourth)] == [False, False, False, True]
+    assert [p.name for p in (first, second, third, fourth)] == ["mine-1", "mine-3", "mine-5", "mine-5.2"]
     (workload,) = load_workloads([str(path)], 2)
     assert (workload.name, len(workload.prompts), workload.temperature) == ("mine.jsonl", 2, 0)
+
+
+def test_a_limit_counts_lines_and_keeps_all_turns_of_a_line(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n".join(json.dumps({"turns": ["a", "b", "c"][:n]}) for n in (3, 1, 2)), "utf-8")
+
+    def names(limit: int | None) -> list[str]:
+        return [p.name for p in load_workloads([str(path)], limit)[0].prompts]
+
+    assert names(1) == ["mine-1", "mine-1.2", "mine-1.3"]
+    assert names(2) == [*names(1), "mine-2"]
+    assert names(3) == names(None) == names(9) == [*names(2), "mine-3", "mine-3.2"]
+
+
+def test_files_of_one_name_are_told_apart(tmp_path):
+    paths = [tmp_path / folder / "mine.jsonl" for folder in ("a", "b")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text('{"prompt": "Go on"}', "utf-8")
+    names = [w.name for w in load_workloads([str(paths[0]), "chat", str(paths[1])], 1)]
+    assert names == [str(paths[0]), "chat", str(paths[1])]
 
 
 @pytest.mark.parametrize(
@@ -178,6 +123,7 @@ def test_the_three_forms_of_a_line(tmp_path):
         ('{"prompt": " "}', "prompt has no text"),
         ('{"turns": []}', "turns has no text"),
         ('{"turns": [{}]}', "turns has no text"),
+        ('{"turns": ["a", " "]}', "turns has no text"),
         ('{"messages": "a"}', "messages is no list of objects"),
         ('{"messages": []}', "messages is no list of objects"),
         ("[" * 100_000, "is not JSON"),
@@ -225,7 +171,23 @@ def test_the_cost_curve_has_the_widths_that_a_context_can_do(n_ctx):
 )
 def test_a_bad_peer_is_refused(text, message):
     with pytest.raises(BadRequestError, match=message):
-        parse_peer(text)
+        parse_peers((text,))
+
+
+@pytest.mark.parametrize(
+    ("options", "known"),
+    [
+        ("", False),
+        ("--spec-type ngram-simple", False),
+        ("--spec-type draft-simple -md ngram-mod.gguf", False),
+        ("--spec-type ngram-mod", True),
+        ("--spec-type draft-simple,ngram-cache", True),
+        ("--spec-type=ngram-map-k4v", True),
+        ("--spec-default --flash-attn off", True),
+    ],
+)
+def test_servers_that_draft_from_earlier_replies_are_known(options, known):
+    assert remembers(options.split()) is known
 
 
 RESULT = {

@@ -21,6 +21,7 @@ from gguf_bytes import (
     entry,
     flag,
     gguf,
+    mutate,
     number,
     numbers,
     string,
@@ -185,30 +186,6 @@ def test_pipes_and_odd_names_make_one_line_errors(tmp_path):
     with pytest.raises(ModelLoadError, match="not a regular file") as caught:
         read_header(fifo)
     assert str(caught.value).isprintable()
-
-
-def mutate(content: bytes, rng: random.Random) -> bytes:
-    """Damage a valid file: bytes, lengths, cuts, holes, repeats."""
-    data = bytearray(content)
-    for _ in range(rng.choice((1, 1, 2, 5))):
-        at = rng.randrange(len(data))
-        kind = rng.randrange(6)
-        if kind == 0:
-            data[at] = rng.randrange(256)
-        elif kind == 1:
-            data[at] ^= 1 << rng.randrange(8)
-        elif kind == 2:
-            extreme = rng.choice((0, 1, 1 << 16, 1 << 20, 1 << 31, 1 << 32, 1 << 62, 1 << 63, (1 << 64) - 1))
-            data[at : at + 8] = struct.pack("<Q", extreme)
-        elif kind == 3:
-            del data[at:]
-        elif kind == 4:
-            del data[at : at + rng.randrange(1, 40)]
-        else:
-            data[at:at] = data[at : at + rng.randrange(1, 200)] or b"\0"
-        if not data:
-            break
-    return bytes(data)
 
 
 def fuzz(path: Path, count: int, seed: int) -> int:

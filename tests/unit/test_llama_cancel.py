@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 from edgespec.errors import Cancelled
-from edgespec.llama import Context
+from edgespec.llama import Context, Model
 from edgespec.scoring import ScoreRequest
 
 LARGE = {"n_layer": 8, "n_embd": 256, "n_ctx_train": 4096}
@@ -133,6 +134,46 @@ def test_ctrl_c_in_a_long_prompt(tiny: Callable[..., Path], arch: str, n_batch: 
         process.communicate()
     assert (out, err, process.returncode) == ("True\n", "", 0)
     assert late < 0.5
+
+
+class CtrlC(logging.Handler):
+    """Presses Ctrl+C while llama.cpp logs its first line: C code is then waiting for Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pressed = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self.pressed:
+            self.pressed = True
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("what", ["weights", "context"])
+def test_ctrl_c_while_a_model_is_opened(tiny: Callable[..., Path], open_context: Any, what: str) -> None:
+    log, handler = logging.getLogger("edgespec.llama"), CtrlC()
+    path, model = tiny("llama"), open_context(tiny("llama")).model
+    before = log.level, signal.getsignal(signal.SIGINT)
+    log.setLevel(logging.DEBUG)
+    log.addHandler(handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Model(path, model.settings) if what == "weights" else Context(model)
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+    assert handler.pressed
+    assert signal.getsignal(signal.SIGINT) is before[1]
+    assert Context(model).n_ctx == 256  # nothing is left in a state that matters
+
+
+def test_another_thread_opens_models_as_ever(tiny: Callable[..., Path], open_context: Any) -> None:
+    found: list[Any] = []
+    path = tiny("llama")
+    thread = threading.Thread(target=lambda: found.append(open_context(path)))
+    thread.start()
+    thread.join()
+    assert found[0].n_ctx == 256
 
 
 @pytest.mark.real

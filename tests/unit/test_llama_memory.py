@@ -44,7 +44,7 @@ def test_estimate_grows_with_context(tiny: Tiny) -> None:
     assert large.kv == 4 * small.kv
     assert large.compute > small.compute
     assert large.weights == small.weights
-    assert large.total == large.kv + large.compute + large.weights
+    assert large.total == large.kv + large.compute + large.weights + large.vocabulary + large.program
     assert estimate(header, 1024, flash=True).compute < large.compute
     assert "1024" in str(large)
 

@@ -19,9 +19,9 @@ from edgespec.llama import probe
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A state folder of the test's own."""
     monkeypatch.setenv("EDGESPEC_HOME", str(tmp_path))
-    probe._working.cache_clear()
+    probe.working.cache_clear()
     yield tmp_path
-    probe._working.cache_clear()
+    probe.working.cache_clear()
 
 
 class Tries:
@@ -35,7 +35,7 @@ class Tries:
 def test_the_build_in_use_runs() -> None:
     """The real thing: each choice in its own process."""
     assert probe._try("none")
-    assert "none" in probe._working()
+    assert "none" in probe.working()
 
 
 def test_a_crash_is_not_a_crash_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_remembered_on_disk(monkeypatch: pytest.MonkeyPatch, home: Path) -> None
     first = Tries(monkeypatch)
     assert probe.usable("auto") == "auto"
     assert first.tried == ["auto", "repack", "none"]
-    probe._working.cache_clear()
+    probe.working.cache_clear()
     second = Tries(monkeypatch, "auto")
     assert probe.usable("auto") == "auto"
     assert second.tried == []
@@ -64,14 +64,14 @@ def test_again_tries_again(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     assert probe.main([]) == 0
     assert probe.main(["--again"]) == 1
     assert "auto" not in capsys.readouterr().out.splitlines()[-1]
-    probe._working.cache_clear()
+    probe.working.cache_clear()
     assert probe.usable("auto") == "repack"  # what was found again is what is remembered
 
 
 def test_another_build_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     Tries(monkeypatch)
     probe.usable("auto")
-    probe._working.cache_clear()
+    probe.working.cache_clear()
     monkeypatch.setattr(probe, "identity", lambda: "another build")
     tries = Tries(monkeypatch)
     probe.usable("auto")

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from edgespec.planning import Acceptance, Costs, CostTable, Offer, Plan, Planner
+from edgespec.acceptance import Acceptance
+from edgespec.costs import Costs, CostTable
+from edgespec.planning import Offer, Plan, Planner
 
 HORIZON = 3000  # tokens
 WARM_UP = 50
@@ -125,19 +127,16 @@ class World:
 
 def check(cases: int) -> None:
     """The stated bounds over `cases` worlds: a third of them without a switch of regime, the others with one or two."""
-    slower, behind, stationary = [], [], 0
+    slower, behind = [], []
     for seed in range(cases):
         world = World.random(seed, seed % 3)
         planned = world.planned()
         if planned > 1.03 * world.plain():
             slower.append(seed)
-        if not world.switches:
-            stationary += 1
-            if planned > 1.05 * world.best_fixed():
-                behind.append(seed)
+        if not world.switches and planned > 1.05 * world.best_fixed():
+            behind.append(seed)
     assert not slower
-    # Two arms that differ by a few percent cannot always be told apart in one reply.
-    assert len(behind) <= 0.02 * stationary, behind
+    assert not behind
 
 
 def test_never_slower_and_near_the_best_fixed_plan() -> None:
@@ -163,8 +162,30 @@ def test_a_short_answer_pays_for_no_setup() -> None:
     costs = Costs(CostTable((1, 2, 4), (100.0, 150.0, 150.0)))
     offer = Offer("model", (0, 1, 2), 20.0, setup_ms=2000.0)
     priors = {"model": lambda _: 0.95}
-    assert Planner(costs, priors, remaining=5).plan([offer], 3).source is None
-    assert Planner(costs, priors, remaining=2000).plan([offer], 3).source == "model"
+    assert tried(Planner(costs, priors, remaining=5)).plan([offer], 3).source is None
+    assert tried(Planner(costs, priors, remaining=2000)).plan([offer], 3).source == "model"
+    assert Planner(costs, priors, remaining=2000).plan([offer], 3).source is None  # nothing is invested unseen
+
+
+def tried(planner: Planner) -> Planner:
+    """After two rounds of three accepted tokens from the model."""
+    for _ in range(2):
+        planner.observe(
+            Plan("model", 3), (0, 1, 2), (1.0, 1.0, 1.0), produced=4, draft_ms=60.0, verify_ms=150.0, other_ms=0.2
+        )
+    return planner
+
+
+def test_a_source_that_earlier_requests_knew_is_not_probed_at_once() -> None:
+    """What is known to fail costs nothing in a short reply; what is unknown is tried, at the least expected loss."""
+    costs = Costs(CostTable((1, 2, 4), (100.0, 114.0, 114.0)))
+    offer = Offer("model", (0, 1, 2), 30.0)
+    priors = {"model": lambda _: 0.3}
+    plan = Planner(costs, priors).plan([offer], 3)
+    assert (plan.source, plan.k, plan.probe) == ("model", 1, True)
+    known = Acceptance(priors["model"])
+    known.recall([(0, 3.0, 10.0), (1, 3.0, 10.0), (2, 3.0, 10.0)], most=10.0)
+    assert Planner(costs, priors, acceptance={"model": known}).plan([offer], 3).source is None
 
 
 def test_the_plan_follows_the_jagged_curve() -> None:
@@ -177,27 +198,15 @@ def test_the_plan_follows_the_jagged_curve() -> None:
 def test_no_source_is_used_where_none_pays_and_the_reason_is_said() -> None:
     planner = Planner(Costs(CostTable((1, 2), (10.0, 30.0))), {"lookup": lambda _: 0.5}, overhead_ms=0.0)
     assert planner.plan([Offer("lookup", (1,))], 1).source is None
-    assert planner.why_off() == "lookup off: its best plan (K = 1) is expected to run at 0.50x plain speed"
+    assert planner.why_off() == ("lookup off: it needs 3.00 tokens a round at K = 1 and is expected to give 1.50")
+    planner = Planner(Costs(CostTable((1, 2), (10.0, 20.0))), {"model": lambda _: 0.5}, overhead_ms=0.0)
+    for _ in range(9):
+        planner.plan([Offer("model", (0,), 4.0)], 1)
+        planner.observe(Plan("model", 1, probe=True), (0,), (0.0,), produced=1, draft_ms=4, verify_ms=20, other_ms=0)
+    assert planner.plan([Offer("model", (0,), 4.0)], 1).source is None
+    assert planner.why_off().startswith("model off: one step costs 0.40 of a target step; it needs 2.40 tokens a round")
     assert planner.plan([], 5) == Plan(ms=planner.plain_ms)
     assert planner.why_off() == "no source had a draft"
-
-
-def test_costs_follow_what_rounds_take() -> None:
-    costs = Costs(CostTable((1, 2, 4), (10.0, 15.0, 18.0)))
-    for _ in range(100):  # twice as slow at every width, as on a busy machine
-        costs.observe(1, 20.0)
-        costs.observe(2, 30.0)
-    assert costs.at(1) == pytest.approx(20.0, rel=0.02)
-    assert 18.0 * 1.4 < costs.at(4) <= 36.0 * 1.1  # not seen, but it is the same machine
-    assert costs.drift == pytest.approx(2.0, rel=0.02)
-    costs.observe(1, 20_000.0)
-    assert costs.at(1) < 25.0
-
-
-def test_a_table_interpolates_and_extends() -> None:
-    table = CostTable((1, 2, 4), (10.0, 16.0, 20.0))
-    assert [table.at(n) for n in (1, 2, 3, 4, 6)] == [10.0, 16.0, 18.0, 20.0, 24.0]
-    assert CostTable((1,), (5.0,)).at(9) == 5.0
 
 
 def test_a_draft_ends_where_one_more_token_is_not_expected_to_pay() -> None:

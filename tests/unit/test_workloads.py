@@ -12,7 +12,7 @@ import pytest
 from edgespec.workloads import HERE, NAMES, edit_tasks, prompts
 
 TASKS = edit_tasks()
-COUNTS = {"edit": 12, "code": 12, "chat": 12, "prose": 12, "summarise": 6}
+EACH = 20  # fewer make an interval rough
 
 
 def only_block(text: str) -> str:
@@ -22,9 +22,9 @@ def only_block(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_workload_has_its_count_of_different_prompts(name):
+def test_each_workload_has_enough_different_prompts(name):
     found = prompts(name)
-    assert len(found) == COUNTS[name]
+    assert len(found) == EACH
     assert len({prompt.text for prompt in found}) == len(found)
     assert len({prompt.name for prompt in found}) == len(found)
     assert all(prompt.text.strip() for prompt in found)
@@ -46,8 +46,8 @@ def test_every_edit_file_has_exactly_one_task():
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
-def test_an_edit_task_holds_a_whole_file_of_60_to_120_lines(task):
-    assert 60 <= len(task.source.splitlines()) <= 120
+def test_an_edit_task_holds_a_whole_file_of_40_to_120_lines(task):
+    assert 40 <= len(task.source.splitlines()) <= 120
     assert task.source.endswith("\n")
     assert task.instruction.endswith("Reply with the whole updated file only, in one code block.")
     assert task.prompt.startswith(task.instruction)
@@ -62,8 +62,8 @@ def test_the_first_name_in_an_instruction_stands_in_its_file():
 
 def test_python_and_toml_sources_are_valid():
     suffixes = [Path(task.name).suffix for task in TASKS]
-    assert suffixes.count(".py") == 6
-    assert suffixes.count(".toml") == 1
+    assert suffixes.count(".py") == 7
+    assert suffixes.count(".toml") == 2
     for task in TASKS:
         if task.name.endswith(".py"):
             compile(task.source, task.name, "exec")

@@ -1,0 +1,119 @@
+"""What a build of llama.cpp says of itself: asked in a child process, since a bad build can kill who loads it.
+
+python -m edgespec.llama.facts    print it as JSON
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+
+from ..errors import EdgeSpecError
+
+_TIMEOUT_S = 60
+_GPUS = (1, 2)  # 0: a CPU, 3: an accelerator for parts of a model
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a build can compute on. kind: llama.cpp's number of it."""
+
+    name: str
+    description: str
+    kind: int
+
+    @property
+    def is_gpu(self) -> bool:
+        """True for a GPU, with memory of its own or not."""
+        return self.kind in _GPUS
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """version: of llama.cpp and of ggml in it.  features: of the CPU kernels, as AVX2.  offload: has a GPU backend."""
+
+    version: str
+    features: tuple[str, ...]
+    offload: bool
+    devices: tuple[Device, ...]
+
+
+def facts() -> Facts:
+    """Load the library in a child process and ask. Raises EdgeSpecError with the reason where that fails."""
+    command = [sys.executable, "-m", "edgespec.llama.facts"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise EdgeSpecError(f"loading it takes more than {_TIMEOUT_S} seconds") from None
+    if done.returncode:
+        last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
+        raise EdgeSpecError(f"it does not load ({last[0].strip() if last else how})")
+    found = json.loads(done.stdout)
+    return Facts(
+        version=found["version"],
+        features=tuple(found["features"]),
+        offload=found["offload"],
+        devices=tuple(Device(**device) for device in found["devices"]),
+    )
+
+
+def _own() -> Facts:
+    from . import binding
+
+    info = binding.lib().llama_print_system_info().decode("utf-8", "replace")
+    _, _, cpu = info.partition("CPU :")
+    settings = [part.strip().partition(" = ") for part in cpu.split("|")]
+    return Facts(
+        version=_version(),
+        features=tuple(name for name, _, value in settings if value == "1"),
+        offload=binding.supports_gpu_offload(),
+        devices=_devices(),
+    )
+
+
+def _version() -> str:
+    """llama.cpp's and ggml's, with the commit; newer than the functions that the binding declares."""
+    from llama_cpp import llama_cpp as module
+    from llama_cpp._ggml import libggml
+
+    said = {
+        "": _text(module._lib, "llama_version"),
+        "ggml ": _text(libggml, "ggml_version"),
+        "commit ": _text(libggml, "ggml_commit"),
+    }
+    return ", ".join(f"{title}{text}" for title, text in said.items() if text) or "of unknown version"
+
+
+def _text(library: ctypes.CDLL, name: str, *arguments: ctypes.c_void_p) -> str:
+    """What a function that returns a string says; empty where the library has no such function."""
+    try:
+        function = getattr(library, name)
+    except AttributeError:
+        return ""
+    function.restype = ctypes.c_char_p
+    value = function(*arguments)
+    return value.decode("utf-8", "replace") if value else ""
+
+
+def _devices() -> tuple[Device, ...]:
+    """Of all backends; none where this platform does not find the functions through one library."""
+    from llama_cpp._ggml import libggml
+
+    try:
+        count, get, kind = libggml.ggml_backend_dev_count, libggml.ggml_backend_dev_get, libggml.ggml_backend_dev_type
+    except AttributeError:
+        return ()
+    count.restype, get.restype, get.argtypes = ctypes.c_size_t, ctypes.c_void_p, (ctypes.c_size_t,)
+    handles = [ctypes.c_void_p(get(number)) for number in range(count())]
+    return tuple(
+        Device(_text(libggml, "ggml_backend_dev_name", h), _text(libggml, "ggml_backend_dev_description", h), kind(h))
+        for h in handles
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asdict(_own())))
