@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from edgespec_command import EDGESPEC, RUN, Cli, Models, Result
 
+from edgespec.config import KEYS
+
 SHORT = ("--ctx-size", "512", "--json", "hi")
 
 
@@ -102,6 +104,11 @@ def test_a_wrong_change_is_refused(own: Cli, words: tuple[str, ...], message: st
     assert (done.code, done.out) == (2, "")
     assert re.fullmatch(rf"edgespec: {re.escape(message)}[^\n]*\n", done.err)
     assert not Path(own.env["EDGESPEC_HOME"], "config.toml").exists()
+
+
+def test_help_lists_the_keys(own: Cli) -> None:
+    done = configure(own, "set", "--help")
+    assert {line.split()[0] for line in done.out.splitlines() if line.strip()} >= set(KEYS)
 
 
 def test_show_says_where_each_value_comes_from(own: Cli) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,16 +111,10 @@ def test_nothing_is_remembered_where_nothing_loads(
 def test_what_is_measured_on_a_busy_machine_is_provisional(
     tiny: Tiny, scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch, cores: float, busy: bool
 ) -> None:
-    clock = iter(range(100, 1000, 10))
-    now = [0.0]
-
-    def monotonic() -> float:
-        now[0] = float(next(clock))
-        return now[0]
-
-    monkeypatch.setattr(profiling, "time", SimpleNamespace(monotonic=monotonic))
-    # Asked after the clock at the beginning, and before it at the end: one step of the clock less than the whole time.
-    monkeypatch.setattr(profiling, "others_cpu_seconds", lambda: 1e6 + cores * now[0])
+    clock = itertools.chain([5.0], itertools.repeat(15.0))
+    used = itertools.chain([1e6], itertools.repeat(1e6 + 10 * cores))
+    monkeypatch.setattr(profiling, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(profiling, "others_cpu_seconds", lambda: next(used))
     assert runtime_profile(tiny(), Forced()).provisional == busy
     known = profile_store.remembered(read_header(tiny()), Forced())
     assert known is not None
