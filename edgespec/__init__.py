@@ -22,7 +22,8 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
-    from .api import LLM, Stream, load
+    from .api import LLM, Stream
+    from .loading import load
     from .reply import Reply
     from .sampling import SamplingParams
     from .stats import GenerationStats, RoundEvent, TokenEvent
@@ -49,7 +50,7 @@ __all__ = [
 _HOME = {
     "LLM": "api",
     "Stream": "api",
-    "load": "api",
+    "load": "loading",
     "Reply": "reply",
     "SamplingParams": "sampling",
     "GenerationStats": "stats",

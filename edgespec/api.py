@@ -1,47 +1,36 @@
-"""The Python API: load() a model, then complete(), chat() or stream()."""
+"""The Python API of a loaded model: complete(), chat() or stream() (loading.py makes one)."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import hashlib
-import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
-from edgespec.models.compat import RECURRENT_DRAFT
 from edgespec.models.identity import file_identity
-from edgespec.models.memory import shortage
-from edgespec.models.names import resolve
-from edgespec.models.pairs import draft_file
 from edgespec.models.usage import Lease
 
 from . import profile_store
 from .chat import ChatTemplate, Message, encode_chat, encode_text, parse_messages
 from .costs import Costs, CostTable
-from .drafters import DRAFTERS, Knowledge, Resources, build, select
+from .drafters import Knowledge, Resources, build
 from .drafters import planned as plan_over
 from .drafters.knowledge import circumstance
 from .drafters.suffix_history import SuffixHistory
 from .drafting import Drafter
-from .errors import BadRequestError, EdgeSpecError, ModelLoadError
+from .errors import BadRequestError
 from .generation import NO_ROLLBACK, Event, Generation, GenerationRequest
-from .llama import Context, LlamaGrammar, LoadSettings, Model, check_vocab, schema_to_gbnf
+from .llama import Context, LlamaGrammar, schema_to_gbnf
 from .llama.measure import cost_table, forget
-from .llama.profiling import applied, runtime_profile
 from .options import Options, generation_request, split_options
 from .paths import cache_dir
-from .profile import Forced
 from .reply import Reply
 from .stats import GenerationStats, TokenEvent
-from .tuned import Role, tuned_copy
 from .verification import SEED
-
-log = logging.getLogger(__name__)
 
 Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, Any] | Message]
@@ -298,153 +287,6 @@ class LLM:
         return None if source is None else LlamaGrammar(self.target.vocab, source)
 
 
-def load(
-    model: str | Path | None = None,
-    *,
-    draft: str | Path | None = "auto",
-    drafter: str = "auto",
-    ctx_size: int | None = None,
-    n_batch: int = 512,
-    threads: int | None = None,
-    gpu_layers: int | None = None,
-    draft_gpu_layers: int | None = None,
-    kv_type: str = "f16",
-    buffers: Literal["auto", "repack", "none"] | None = None,
-    flash_attn: Literal["auto", "on", "off"] = "auto",
-    parallel: int = 4,
-    max_width: int = 32,
-    suffix_history: bool = False,
-    tuned: bool = True,
-    progress: Callable[[str, float], None] | None = None,
-    announce: Callable[[str], None] | None = None,
-) -> LLM:
-    """Load a model for generation.
-
-    model: a path or a name; None: the starter model.  draft: a path or a name; None and "none": no draft model; "auto":
-    the one that `edgespec pair` found best, else the catalogue's, if it is on this disk (LLM.notes says so).
-    drafter: "auto" (all that are available), "none", or a comma-separated list of sources.  ctx_size: tokens; None: the
-    model's own, capped by free memory.
-    threads, gpu_layers, buffers, flash_attn: left out ("auto" for flash_attn), what is fastest here, measured once per
-    model (llama.profiling) and draft; files under 32 MB get the defaults of llama.LoadSettings.
-    suffix_history: keep replies on disk, for this user alone, and let the suffix drafter draw on them; one
-    file per vocabulary, 1 MB at most (drafters.suffix_history.clear_history deletes them).
-    tuned: use the copies that `edgespec tune` made of these files, if any (LLM.notes says so); False: the files.
-    progress: called with the file's name and 0.0 to 1.0.  announce: told one line before something slow, now and
-    later.  The rest: llama.LoadSettings.
-
-    Raises ModelNotFoundError, ModelLoadError, VocabMismatchError, BadRequestError.
-    """
-    sources = select(str(drafter), has_draft=draft is not None and str(draft) != "none")  # "auto" may find one
-    for flag, value in (("suffix_history", suffix_history), ("tuned", tuned)):
-        if not isinstance(value, bool):
-            raise BadRequestError(f"{flag} is {value!r}; it must be True or False")
-    if suffix_history and "suffix" not in sources:
-        raise BadRequestError(
-            "the suffix history serves the suffix drafter; add suffix to the drafters, or leave it off"
-        )
-    settings = LoadSettings(
-        n_ctx=ctx_size,
-        n_batch=n_batch,
-        threads=threads,
-        gpu_layers=gpu_layers,
-        kv_type=kv_type,
-        buffers="auto" if buffers is None else buffers,
-        flash_attn=flash_attn,
-        sequences=parallel,
-        max_width=max_width,
-    )
-    forced = Forced(
-        buffers=buffers,
-        flash_attn=None if flash_attn == "auto" else flash_attn,
-        threads=threads,
-        gpu_layers=gpu_layers,
-        kv_type=kv_type,
-    )
-    on_gpu = gpu_layers if draft_gpu_layers is None else draft_gpu_layers
-    draft_settings, draft_forced = replace(settings, gpu_layers=on_gpu), replace(forced, gpu_layers=on_gpu)
-    needs_draft = any(DRAFTERS[name].needs_draft for name in sources)
-    original = resolve(_as_name(model))
-    original_draft, partner_note = draft_file(str(draft), original) if needs_draft else (None, None)
-    sources = select(str(drafter), has_draft=original_draft is not None)
-    path, note = _form(original, "target", tuned=tuned)
-    draft_path, draft_note = (None, None) if original_draft is None else _form(original_draft, "draft", tuned=tuned)
-    # Both before one is loaded: weights that are measured should not lie beside others.
-    settings = applied(settings, runtime_profile(path, forced, announce=announce))
-    if draft_path is not None:
-        draft_settings = applied(draft_settings, runtime_profile(draft_path, draft_forced, announce=announce))
-    if announce is not None and not settings.offload:
-        flash = settings.flash_attention != 0
-        if line := shortage(path, draft_path, settings.n_ctx, kv_type=settings.kv_type, flash=flash):
-            announce(line)
-    lease = Lease(file for file in (original, original_draft) if file is not None)
-    try:
-        needed = partner_note is None or drafter != "auto"
-        target, draft_context = _opened(path, settings, draft_path, draft_settings, progress, needed=needed)
-    except BaseException:
-        lease.end()
-        raise
-    sources = select(str(drafter), has_draft=draft_context is not None)
-    llm = LLM(target, draft_context, sources, "" if sources else "speculation is off: no drafter was asked for")
-    llm.announce = announce
-    llm.lease = lease
-    llm.notes = tuple(line for line in (note, partner_note, draft_note) if line is not None)
-    if suffix_history:
-        llm.history = SuffixHistory(target.vocab.identity, target.vocab.size)
-    return llm
-
-
-def _opened(
-    path: Path,
-    settings: LoadSettings,
-    draft_path: Path | None,
-    draft_settings: LoadSettings,
-    progress: Callable[[str, float], None] | None,
-    *,
-    needed: bool,
-) -> tuple[Context, Context | None]:
-    """needed: without the draft there is nothing to return; else that it cannot be loaded is logged."""
-    target = _open(path, settings, progress)
-    draft = None
-    try:
-        if draft_path is not None:
-            draft = _open_draft(draft_path, draft_settings, target, progress)
-    except EdgeSpecError as error:
-        if needed:
-            target.close()
-            target.model.close()
-            raise
-        log.warning("going on without a draft model: %s", error)
-    except BaseException:
-        target.close()
-        target.model.close()
-        raise
-    return target, draft
-
-
-def _open(path: Path, settings: LoadSettings, progress: Callable[[str, float], None] | None) -> Context:
-    model = Model(path, settings, progress=(lambda f: progress(path.name, f)) if progress else None)
-    try:
-        return Context(model)
-    except BaseException:
-        model.close()
-        raise
-
-
-def _open_draft(
-    path: Path, settings: LoadSettings, target: Context, progress: Callable[[str, float], None] | None
-) -> Context:
-    context = _open(path, settings, progress)
-    try:
-        check_vocab(target.vocab, context.vocab, draft_name=path.name)
-        if context.model.recurrent:
-            raise ModelLoadError(f"{path.name} cannot draft: {RECURRENT_DRAFT}; choose another draft, or --draft none")
-    except BaseException:
-        context.close()
-        context.model.close()
-        raise
-    return context
-
-
 def _knowledge_file(target: Context, draft: Context | None) -> Path:
     """Where acceptance of this pair is kept."""
     files = (file_identity(context.model.header) for context in (target, draft) if context is not None)
@@ -454,15 +296,6 @@ def _knowledge_file(target: Context, draft: Context | None) -> Path:
 def _checked_messages(messages: Messages) -> Messages:
     """Messages, so that stream() does not take them for a raw text or ids."""
     return parse_messages(messages)
-
-
-def _form(path: Path, role: Role, *, tuned: bool) -> tuple[Path, str | None]:
-    """The file to load, and a line about it if it is not the one that was named."""
-    return tuned_copy(path, role) if tuned else (path, None)
-
-
-def _as_name(model: str | Path | None) -> str | None:
-    return None if model is None else str(model)
 
 
 def _text(context: Context, token: int | None) -> str:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from edgespec.models.header import read_header
 
-from .api import load
 from .bench.modes import AUTO
 from .bench.prompts import load_workloads
 from .bench.runner import Settings, run_bench
 from .bench.statistics import median
+from .loading import load
 
 WORKLOADS = ("code", "chat", "edit")
 _CONTEXT = 4096  # tokens, where the models have so many

@@ -10,19 +10,18 @@ from ..costs import CostTable
 from ..scoring import Scorer, ScoreRequest
 
 WIDTHS = (1, 2, 3, 4, 8, 12, 16)
-_DEPTH = 128  # tokens in the cache when timing starts, where the context has room
 _PASSES, _TIMED = 3, 4
 
 
-def measure(scorer: Scorer, tokens: Sequence[int], widths: Sequence[int] = WIDTHS) -> CostTable:
-    """Median time of decodes at each width that `scorer` can do, behind the tokens of a prompt.
+def measure(scorer: Scorer, tokens: Sequence[int], widths: Sequence[int] = WIDTHS, *, depth: int = 128) -> CostTable:
+    """Median time of decodes at each width that `scorer` can do, behind `depth` tokens of a prompt, over and over.
 
     Widths take turns, several decodes at a time: llama.cpp plans a decode anew when its width changes, and rounds
     of one K do not change it, so the first decode of each turn is not counted.
     """
     room = max(2, scorer.n_ctx - max(widths) - 1)
     known = [min(t, scorer.vocab.size - 1) for t in tokens]  # a draft model's vocabulary may be the smaller one
-    base = [known[i % len(known)] for i in range(min(_DEPTH, room))]
+    base = [known[i % len(known)] for i in range(min(depth, room))]
     possible = [w for w in widths if w <= min(scorer.max_width, scorer.n_ctx - 3)] if scorer.can_roll_back else [1]
     times: dict[int, list[float]] = {width: [] for width in possible}
     sequence = scorer.sequence(base)

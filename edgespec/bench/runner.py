@@ -78,8 +78,9 @@ def run_bench(
     first = check(llm, workloads, raw=settings.raw)
     if llm.sources and llm.target.can_roll_back:
         llm.measured()  # from here on decodes are padded, in every mode alike
-    table = costs.measure(llm.target, first)
-    draft_step = None if llm.draft is None else costs.measure(llm.draft, first, (1,)).at(1)
+    depth = len(first) + settings.max_tokens // 2  # where the middle of a reply to such a prompt is
+    table = costs.measure(llm.target, first, depth=depth)
+    draft_step = None if llm.draft is None else costs.measure(llm.draft, first, (1,), depth=depth).at(1)
     for mode in (PLAIN, *modes):  # whatever is made at first use is made before the clock starts
         run_once(llm, first, mode, settings.params(workloads[0]), _WARM_UP)
     peer_mode = AUTO if AUTO in modes else modes[0]

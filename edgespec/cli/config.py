@@ -16,6 +16,7 @@ from ..text import sanitize
 from .options import SETTINGS
 
 _PATHS = ("model", "draft")
+_HELP = "\b\nKeys:\n" + "\n".join(f"  {name:<18} {row.help}" for name, row in KEYS.items())  # \b: click keeps the lines
 
 
 @click.group("config", context_settings=SETTINGS)
@@ -65,7 +66,11 @@ def show(as_json: bool) -> None:
         click.echo(f"edgespec: {' '.join(sanitize(line).split())}", err=True)
 
 
-@config.command("set", context_settings={**SETTINGS, "ignore_unknown_options": True})  # -1 is a value, no option
+@config.command(
+    "set",
+    context_settings={**SETTINGS, "ignore_unknown_options": True},  # -1 is a value, no option
+    epilog=_HELP,
+)
 @click.argument("key")
 @click.argument("value")
 def set_key(key: str, value: str) -> None:

@@ -129,7 +129,7 @@ def load_model(options: Mapping[str, Any], **more: Any) -> LLM:
 
     Unless quiet, a line on standard error comes before anything slow.
     """
-    from ..api import load
+    from ..loading import load
     from .progress import loading
 
     same = ("draft", "drafter", "ctx_size", *SETTINGS_NAMES)

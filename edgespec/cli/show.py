@@ -17,12 +17,10 @@ from ..models.header import Header, read_header
 from ..models.memory import Forecast, forecast
 from ..models.names import resolve
 from ..profile import ALL_LAYERS, LONG, SHORT, SMALLEST, Forced, RuntimeProfile
-from ..text import sanitize
 from ..tuned import Record, record_of
 from .options import SETTINGS
 from .show_tuned import tuned_json, tuned_line
-
-PLAIN_WIDTH = 500  # columns where stdout is not a terminal: nothing is cut or folded for a reader that has no columns
+from .tables import PLAIN_WIDTH, clean, human_bytes
 
 
 @click.command("show", context_settings=SETTINGS)
@@ -113,7 +111,7 @@ def _overview(
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    size = f"{header.file_size:,} bytes ({_bytes(header.file_size)})"
+    size = f"{header.file_size:,} bytes ({human_bytes(header.file_size)})"
     rows = {
         "model": header.name,
         "file": facts["path"],
@@ -139,7 +137,7 @@ def _overview(
     if header.split_count > 1:
         rows["part"] = f"{header.split_no + 1} of {header.split_count} (the counts above are of this part)"
     for label, value in rows.items():
-        table.add_row(Text(label), Text("not given" if value is None else _line(str(value))))
+        table.add_row(Text(label), Text("not given" if value is None else clean(str(value))))
     return table
 
 
@@ -156,7 +154,7 @@ def _types(facts: dict[str, Any]) -> Table:
 def _runs_here(header: Header, profile: RuntimeProfile | None) -> str:
     if profile is None:
         if header.file_size < SMALLEST:
-            return f"the defaults: files under {_bytes(SMALLEST)} are not measured"
+            return f"the defaults: files under {human_bytes(SMALLEST)} are not measured"
         return "not measured yet: measured at the first run"
     choice, best, library = profile.choice, profile.best, profile.library
     layers = {ALL_LAYERS: "all layers", 0: "no layers"}.get(choice.gpu_layers, f"{choice.gpu_layers} layers")
@@ -212,22 +210,13 @@ def _template(template: str | None) -> str:
     if template is None:
         return "no"
     first = next((line for line in template.splitlines() if line.strip()), "")
-    return f"yes: {_line(first)[:72]}" + ("..." if len(first) > 72 or first != template else "")
+    return f"yes: {clean(first)[:72]}" + ("..." if len(first) > 72 or first != template else "")
 
 
 def _token(header: Header, token: int | None) -> str | None:
     if token is None or "tokenizer.ggml.tokens" not in header.metadata:
         return None
     return header.token_text(token).decode("utf-8", "replace")
-
-
-def _line(text: str) -> str:
-    """Text of a file on one line, without anything that a terminal would act on."""
-    return sanitize(" ".join(text.split()))
-
-
-def _bytes(n: int) -> str:
-    return f"{n / 1e9:.2f} GB" if n >= 1e9 else f"{n / 1e6:.1f} MB" if n >= 1e6 else f"{n / 1e3:.1f} kB"
 
 
 def _count(n: int) -> str:

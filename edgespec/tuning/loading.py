@@ -9,8 +9,9 @@ from typing import Literal
 
 from edgespec.models.header import read_header
 
-from ..api import LLM, load
+from ..api import LLM
 from ..llama import supports_gpu_offload
+from ..loading import load
 from ..tuned import Role
 
 _CONTEXT = 2048  # tokens: more than the texts need; times behind a short text do not depend on it

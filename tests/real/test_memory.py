@@ -40,7 +40,7 @@ def test_pair_at_context_4096(qwen_target: Path, qwen_draft: Path, buffers: str,
 _FULL = """
 import json, re, sys
 from pathlib import Path
-from edgespec.api import load  # with all that a program has loaded
+from edgespec.loading import load  # with all that a program has loaded
 from edgespec.llama import Context, LoadSettings, Model
 from edgespec.models.memory import default_context
 from edgespec.scoring import ScoreRequest

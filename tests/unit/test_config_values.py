@@ -112,7 +112,7 @@ def test_what_a_request_sets_is_not_for_bench_and_verify(name: str, file: Path) 
 def test_load_and_stream_take_what_they_are_given(file: Path) -> None:
     from inspect import signature
 
-    from edgespec.api import load
+    from edgespec.loading import load
     from edgespec.options import split_options
 
     file.write_text("".join(f"{key} = {VALUES[key][0]}\n" for key in KEYS), "utf-8")
