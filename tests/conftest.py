@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -13,6 +14,10 @@ from typing import Any
 import pytest
 
 from edgespec.tiny_gguf import write_tiny
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # A shell starts what it runs in the background so, and children inherit it: then no test could press Ctrl+C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
