@@ -164,7 +164,7 @@ def _runs_here(header: Header, profile: RuntimeProfile | None) -> str:
     )
     if best is None or best.short_ms is None:
         return text
-    text += "; measured while the machine was busy: " if profile.provisional else "; measured: "
+    text += "; measured provisionally: " if profile.provisional else "; measured: "
     text += f"{best.short_ms:.1f} ms a token behind {SHORT:,} tokens"
     text += "" if best.long_ms is None else f", {best.long_ms:.1f} ms behind {LONG:,}"
     ratios = [] if library is None else [(library.short_ms, best.short_ms), (library.long_ms, best.long_ms)]
