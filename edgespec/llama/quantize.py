@@ -37,7 +37,7 @@ def requantize(
     params.allow_requantize = True
     if embeddings is not None:
         params.token_embedding_type = params.output_tensor_type = _storage(embeddings)
-    partial = destination.with_name(f"{destination.name}.{os.getpid()}.part")
+    partial = partial_file(destination, os.getpid())
     try:
         binding.take_errors()
         code = lib.llama_model_quantize(os.fsencode(source), os.fsencode(partial), ctypes.byref(params))
@@ -47,6 +47,11 @@ def requantize(
     finally:
         partial.unlink(missing_ok=True)
     return destination
+
+
+def partial_file(destination: Path, pid: int) -> Path:
+    """What a process writes before the destination is complete."""
+    return destination.with_name(f"{destination.name}.{pid}.part")
 
 
 def _storage(name: str) -> int:

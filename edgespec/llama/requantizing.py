@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 from ..errors import EdgeSpecError
-from .quantize import requantize
+from .quantize import partial_file, requantize
 
 _POLL_S = 0.1
 
@@ -37,11 +40,11 @@ def requantize_apart(
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(
             [sys.executable, "-m", "edgespec.llama.requantizing", *arguments],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # never written to: it ends when this process does, however that comes about
             stdout=subprocess.DEVNULL,
             stderr=log,
         )
-        partial = destination.with_name(f"{destination.name}.{child.pid}.part")  # as requantize() calls it
+        partial = partial_file(destination, child.pid)
         try:
             while True:
                 try:
@@ -54,6 +57,8 @@ def requantize_apart(
             if child.poll() is None:
                 child.kill()
                 child.wait()
+            if child.stdin is not None:
+                child.stdin.close()
             partial.unlink(missing_ok=True)
         if code:
             why = _last_line(log) if code == 1 else ""  # else a signal ended it, as where memory ran out
@@ -75,13 +80,22 @@ def _last_line(log: IO[bytes]) -> str:
 
 
 def main(source: str, destination: str, file_type: str, mixture: str, embeddings: str | None = None) -> int:
-    """Requantize; on failure say why in one line on standard error."""
+    """Requantize; on failure say why in one line on standard error. The end of standard input ends it."""
+    threading.Thread(target=_die_with_parent, args=[partial_file(Path(destination), os.getpid())], daemon=True).start()
     try:
         requantize(Path(source), Path(destination), file_type, pure=mixture == "pure", embeddings=embeddings)
     except EdgeSpecError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1
     return 0
+
+
+def _die_with_parent(partial: Path) -> None:
+    while os.read(0, 1):  # not sys.stdin: its lock would be held when this process ends by itself
+        pass
+    with contextlib.suppress(OSError):
+        partial.unlink()
+    os._exit(1)
 
 
 if __name__ == "__main__":

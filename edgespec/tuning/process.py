@@ -23,7 +23,7 @@ from .loading import Models
 from .sweep import Judge, Measure, Progress, Sweep, measured_anew, sweep
 
 _WORK = ".tune-"
-_ABANDONED_S = 86_400.0
+_ABANDONED_S = 3600.0  # without a write: a copy that is being made is written to all the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,8 @@ def _work_folder() -> Iterator[Path]:
     place.mkdir(parents=True, exist_ok=True)
     for left in place.glob(f"{_WORK}*"):  # of a run that was killed
         with contextlib.suppress(OSError):  # its own run has just ended
-            if time.time() - left.stat().st_mtime > _ABANDONED_S:
+            latest = max(file.stat().st_mtime for file in (left, *left.rglob("*")))
+            if time.time() - latest > _ABANDONED_S:
                 shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=_WORK, dir=place) as folder:
         yield Path(folder)

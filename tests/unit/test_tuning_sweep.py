@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import threading
+import time
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -127,6 +130,30 @@ def test_an_interrupted_copy_leaves_nothing(tmp_path: Path) -> None:
         make(source, tmp_path / "copy.gguf", "iq4_nl", progress=interrupt)
     assert calls.is_set()
     assert list(tmp_path.iterdir()) == [source]
+
+
+PARENT = """
+import os, sys
+from pathlib import Path
+from edgespec.llama.requantizing import requantize_apart
+source, to = map(Path, sys.argv[1:])
+def die(_):
+    if any(to.parent.glob("*.part")):
+        os._exit(9)  # as if killed: nothing is cleaned up
+requantize_apart(source, to, "iq4_nl", pure=True, embeddings=None, nbytes=10**6, progress=die)
+"""
+
+
+def test_a_copy_is_not_finished_for_a_process_that_is_gone(tmp_path: Path) -> None:
+    source = write_tiny(tmp_path / "source.gguf", quant="f16", n_embd=768, n_layer=4)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    parent = subprocess.run([sys.executable, "-c", PARENT, source, folder / "copy.gguf"], timeout=60, check=False)
+    assert parent.returncode == 9
+    until = time.monotonic() + 20
+    while any(folder.iterdir()) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert list(folder.iterdir()) == []  # a finished copy would be there
 
 
 # ---- the sweep ----------------------------------------------------------------------------------------------
