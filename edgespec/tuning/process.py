@@ -20,7 +20,8 @@ from .choice import best_target
 from .judges import DraftJudge, TargetJudge, UnchangedTarget, fixed_text, target_reference
 from .keeping import Kept, keep
 from .loading import Models
-from .sweep import Judge, Measure, Progress, Sweep, measured_anew, sweep
+from .sweep import Judge, Measure, Progress, Sweep, sweep
+from .timing import decode_times
 
 _WORK = ".tune-"
 _ABANDONED_S = 3600.0  # without a write: a copy that is being made is written to all the time
@@ -45,7 +46,7 @@ def tune(
     keep_target: bool,
     decide: Decide,
     progress: Progress,
-    measure: Measure = measured_anew,
+    measure: Measure = decode_times,
 ) -> tuple[Measured, Kept]:
     """Measure both roles, ask, and keep what was chosen. keep_target: make no copies of the target.
 

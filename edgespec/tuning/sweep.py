@@ -10,20 +10,13 @@ from typing import Protocol
 from ..api import LLM
 from ..costs import CostTable
 from ..errors import EdgeSpecError
-from ..llama.measure import cost_table, forget
 from ..llama.requantizing import requantize_apart
 from ..tuned import AS_IS, Agreement, Perplexity, Trial
 from .candidates import Candidate
 from .choice import gain, speed
 
 Open = Callable[[Path], LLM]  # loads a file alone, as it is
-Measure = Callable[[LLM], CostTable]
-
-
-def measured_anew(llm: LLM) -> CostTable:
-    """Decode times of a target by rows. What was measured on another day is not compared with today."""
-    forget(llm.target)
-    return cost_table(llm.target)
+Measure = Callable[[LLM], CostTable]  # its decode times by rows
 
 
 class Progress(Protocol):
@@ -126,7 +119,6 @@ def sweep(
 
 
 def _trial(name: str, path: Path, costs: CostTable, evidence: Evidence) -> Trial:
-    costs = replace(costs, growth=(), reach=0)  # times behind a short text are what is compared
     return Trial(name, path.stat().st_size, costs, evidence.perplexity, evidence.agreement)
 
 
