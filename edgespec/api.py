@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import hashlib
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,9 +14,10 @@ from edgespec.models.identity import file_identity
 from edgespec.models.usage import Lease
 
 from . import profile_store
-from .chat import ChatTemplate, Message, encode_chat, encode_text, parse_messages
+from .asking import Asking, Messages, Prompt
+from .chat import ChatTemplate, encode_chat, encode_text, parse_messages
 from .costs import Costs, CostTable
-from .drafters import Knowledge, Resources, build
+from .drafters import Knowledge, Resources, build, select
 from .drafters import planned as plan_over
 from .drafters.knowledge import circumstance
 from .drafters.suffix_history import SuffixHistory
@@ -26,16 +26,15 @@ from .errors import BadRequestError
 from .generation import NO_ROLLBACK, Event, Generation, GenerationRequest
 from .llama import Context, LlamaGrammar, schema_to_gbnf
 from .llama.measure import cost_table, forget
+from .messages import Message
 from .options import Options, generation_request, split_options
 from .paths import cache_dir
 from .reply import Reply
 from .stats import GenerationStats, TokenEvent
 from .verification import SEED
 
-Prompt = str | Sequence[int]
-Messages = Sequence[Mapping[str, Any] | Message]
-
 _TYPICAL_REPLY = 256  # tokens expected of a reply without a limit
+_NONE_ASKED_FOR = "speculation is off: no drafter was asked for"
 _ENOUGH_ROUNDS = 200  # before drifting decode times count as a trend
 _PROMPTS = "give text, a list of token ids (whole numbers), or a list of messages"
 
@@ -49,6 +48,15 @@ class Stream(Iterator[TokenEvent]):
         self._turn = threading.RLock()  # a generator may not be closed while another thread runs it
         self._logprobs: list[float] = []
         self._ended = False
+
+    @property
+    def generation(self) -> Generation:
+        """The loop's state of this request."""
+        return self._generation
+
+    def read(self) -> Iterator[int]:
+        """Read a long prompt ahead, yielding how many of its tokens the cache holds; then use events() or iteration."""
+        return self._generation.read(self._llm.target.n_batch)
 
     def events(self) -> Iterator[Event]:
         """Token and round events in the order they happen. Use either this or iteration."""
@@ -111,25 +119,40 @@ class Stream(Iterator[TokenEvent]):
         self.close()
 
 
-class LLM:
+class LLM(Asking):
     """A loaded target, with its draft if any. Safe to use from several threads: rounds are serialised.
 
     Sampling parameters are the fields of SamplingParams, other options those of Options, both given as
     keywords; an unknown one raises BadRequestError.
     """
 
-    def __init__(self, target: Context, draft: Context | None, sources: tuple[str, ...], draft_reason: str) -> None:
+    def __init__(self, target: Context, draft: Context | None, sources: tuple[str, ...]) -> None:
         self.target, self.draft = target, draft
         self.sources = sources
-        self.why = NO_ROLLBACK if sources and not target.can_roll_back else draft_reason
         self.stats: GenerationStats | None = None  # of the latest request that ended
         self.costs: Costs | None = None  # measured when a request is first planned
-        self._draft_costs: CostTable | None = None
+        self.draft_costs: CostTable | None = None  # of the draft model's own decodes
         self._knowledge = Knowledge()
         self.announce: Callable[[str], None] | None = None  # told one line before something slow
         self.history: SuffixHistory | None = None  # where replies are kept for the suffix drafter
         self.notes: tuple[str, ...] = ()  # lines for the user about what was loaded
         self.lease: Lease | None = None  # on the files, so that `edgespec rm` leaves them alone
+
+    @property
+    def why(self) -> str:
+        """One sentence on why nothing can draft, or nothing."""
+        if not self.sources:
+            return _NONE_ASKED_FOR
+        return "" if self.target.can_roll_back else NO_ROLLBACK
+
+    @property
+    def usable(self) -> tuple[str, ...]:
+        """Sources that can be used as it is loaded."""
+        return select("auto", has_draft=self.draft is not None)
+
+    def use_drafter(self, drafter: str) -> None:
+        """Draft with these sources from the next request on, named as for load(). Raises BadRequestError."""
+        self.sources = select(drafter, has_draft=self.draft is not None)
 
     @functools.cached_property
     def template(self) -> ChatTemplate | None:
@@ -177,8 +200,11 @@ class LLM:
             )
         return encode_chat(self.target.vocab, self.template, parse_messages(prompt))  # type: ignore[arg-type]  # checked there
 
-    def stream(self, prompt: Prompt | Messages, **options: Any) -> Stream:
-        """Start a request. prompt: raw text, ids, or a list of {"role", "content"} messages."""
+    def stream(self, prompt: Prompt | Messages, *, cancelled: threading.Event | None = None, **options: Any) -> Stream:
+        """Start a request. prompt: raw text, ids, or a list of {"role", "content"} messages.
+
+        cancelled: an event of the caller's that ends the request once it is set, as Stream.cancel() does.
+        """
         chosen, params = split_options(options)
         request = generation_request(self.encode(prompt), chosen, params)
         widest = self.target.model.settings.max_width - 1
@@ -187,7 +213,7 @@ class LLM:
                 f"draft max is {chosen.draft_max}; one decode verifies at most {widest} drafted tokens"
             )
         grammar = self._grammar(chosen)
-        cancelled = threading.Event()
+        cancelled = cancelled or threading.Event()
         past = None if self.history is None else self.history.index()
         resources = Resources(self.draft, chosen.draft_temperature, cancelled, past)
         drafter = self._drafter(request, resources, planned=chosen.draft_max is None)
@@ -206,7 +232,7 @@ class LLM:
             self.sources,
             resources,
             costs,
-            draft_costs=self._draft_costs,
+            draft_costs=self.draft_costs,
             remaining=min(request.max_tokens or _TYPICAL_REPLY, room),
             coupled=request.params.temperature == 0 or request.verify == SEED,
             knowledge=self._knowledge,
@@ -217,34 +243,9 @@ class LLM:
         """Decode times of the target by rows: from disk, or measured now. A first planned request asks for them."""
         if self.costs is None:
             self.costs = Costs(cost_table(self.target, announce=self.announce))
-            self._draft_costs = cost_table(self.draft, announce=self.announce) if self.draft is not None else None
+            self.draft_costs = cost_table(self.draft, announce=self.announce) if self.draft is not None else None
             self._knowledge = Knowledge(_knowledge_file(self.target, self.draft))
         return self.costs
-
-    def complete(self, prompt: Prompt, **options: Any) -> Reply:
-        """Continue a raw text or ids. Returns when finished."""
-        return self._finish(self.stream(prompt, **options))
-
-    def chat(self, messages: Messages, **options: Any) -> Reply:
-        """Answer chat messages through the model's template. Returns when finished."""
-        return self._finish(self.stream(_checked_messages(messages), **options))
-
-    async def astream(self, prompt: Prompt | Messages, **options: Any) -> AsyncIterator[TokenEvent]:
-        """stream() for asyncio: decoding happens in a thread."""
-        stream = self.stream(prompt, **options)
-        try:
-            while (event := await asyncio.to_thread(next, stream, None)) is not None:
-                yield event
-        finally:
-            stream.close()
-
-    async def acomplete(self, prompt: Prompt, **options: Any) -> Reply:
-        """complete() for asyncio; cancelling the task cancels the generation."""
-        return await self._afinish(self.stream(prompt, **options))
-
-    async def achat(self, messages: Messages, **options: Any) -> Reply:
-        """chat() for asyncio; cancelling the task cancels the generation."""
-        return await self._afinish(self.stream(_checked_messages(messages), **options))
 
     def close(self) -> None:
         """Free the models. Running streams fail with DecodeError."""
@@ -259,27 +260,6 @@ class LLM:
         if self.lease is not None:
             self.lease.end()
 
-    def __enter__(self) -> LLM:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _finish(self, stream: Stream) -> Reply:
-        with stream:
-            for _ in stream:
-                pass
-        return stream.reply
-
-    async def _afinish(self, stream: Stream) -> Reply:
-        try:
-            return await asyncio.to_thread(self._finish, stream)
-        except asyncio.CancelledError:
-            stream.cancel()
-            raise
-
     def _grammar(self, chosen: Options) -> LlamaGrammar | None:
         source = chosen.grammar
         if chosen.json_schema is not None:
@@ -291,11 +271,6 @@ def _knowledge_file(target: Context, draft: Context | None) -> Path:
     """Where acceptance of this pair is kept."""
     files = (file_identity(context.model.header) for context in (target, draft) if context is not None)
     return cache_dir() / "acceptance" / f"{hashlib.sha256(' '.join(files).encode()).hexdigest()[:32]}.json"
-
-
-def _checked_messages(messages: Messages) -> Messages:
-    """Messages, so that stream() does not take them for a raw text or ids."""
-    return parse_messages(messages)
 
 
 def _text(context: Context, token: int | None) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -23,10 +23,10 @@ from jinja2 import TemplateError
 
 from .budget import MAX_TEXT, TemplateLimitError, budget
 from .errors import BadRequestError, ModelLoadError
+from .messages import ROLES, Message
 from .template import MAX_SOURCE, TemplateEnvironment, TemplateRaised, render_bounded
 from .text import RUN_LIMIT, replace_surrogates, sanitize, split_long_runs
 
-ROLES = ("system", "user", "assistant", "tool")
 MAX_INPUT = MAX_TEXT // 2  # characters of all messages together
 
 _RAW_FIX = "complete plain text with --raw, or use another file of this model"
@@ -63,14 +63,6 @@ class ChatVocab(Protocol):
     def is_eog(self, token: int) -> bool: ...
     def piece(self, token: int) -> bytes: ...
     def text(self, token: int) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One turn of a conversation. role: one of ROLES."""
-
-    role: str
-    content: str
 
 
 def parse_messages(messages: Iterable[Mapping[str, Any] | Message]) -> tuple[Message, ...]:

@@ -25,13 +25,14 @@ Source = Literal["environment", "file"]
 Check = Callable[[Any], None]  # raises BadRequestError: what is wrong, and what is allowed
 
 PREFIX = "EDGESPEC_"
-OTHERS = ("EDGESPEC_HOME", "EDGESPEC_TEST_MODELS")  # variables that are no keys
+TABLES = ("keys",)  # of the file, checked by whoever uses them: keys of the chat
+OTHERS = ("EDGESPEC_HOME", "EDGESPEC_TEST_MODELS", "EDGESPEC_API_KEY")  # variables that are no keys
 NO_DRAFT = ("auto", "none")  # names of no draft in particular
 
 # Whose defaults a key gives: commands, and the functions `load` and `stream` of the Python API.
-_SETTINGS = ("load", "run", "bench", "verify", "tune")
-_LOADING = ("load", "run", "bench", "verify")
-_REQUEST = ("stream", "run")  # bench and verify have sampling options of their own, with other defaults
+_SETTINGS = ("load", "run", "chat", "serve", "bench", "verify", "tune")
+_LOADING = ("load", "run", "chat", "serve", "bench", "verify")
+_REQUEST = ("stream", "run", "chat")  # bench and verify have sampling options of their own, with other defaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ KEYS = {
     "kv_type": Key(str, _SETTINGS, _load("kv_type"), "numbers in the KV cache"),
     "buffers": Key(str, _SETTINGS, _load("buffers"), "weight layout"),
     "flash_attn": Key(str, _SETTINGS, _load("flash_attn"), "flash attention"),
-    "suffix_history": Key(bool, ("load", "run"), _switch("suffix_history"), "keep replies for the suffix drafter"),
+    "suffix_history": Key(bool, ("load", "run", "chat"), _switch("suffix_history"), "keep replies for suffix drafting"),
     "draft_max": Key(int, _REQUEST, _request("draft_max"), "guesses per round"),
     "verify": Key(str, _REQUEST, _request("verify"), "acceptance rule"),
     "max_tokens": Key(int, _REQUEST, _request("max_tokens"), "tokens of an answer"),
@@ -155,7 +156,9 @@ KEYS = {
     "repeat_penalty": Key(float, _REQUEST, _request("repeat_penalty"), "1 is off"),
     "frequency_penalty": Key(float, _REQUEST, _request("frequency_penalty"), "0 is off"),
     "presence_penalty": Key(float, _REQUEST, _request("presence_penalty"), "0 is off"),
-    "system": Key(str, ("run",), _text("system"), "system prompt"),
+    "save": Key(bool, ("run", "chat"), _switch("save"), "save questions and answers"),
+    "system": Key(str, ("run", "chat"), _text("system"), "system prompt"),
+    "theme": Key(str, ("chat",), _text("theme"), "colours of the chat"),
     "color": Key(str, (), _one_of("color", "auto", "always", "never"), "colours in the output"),
 }
 
@@ -171,6 +174,8 @@ def read(environ: Mapping[str, str] = os.environ) -> Config:
     problems: list[str] = []
     settings: dict[str, Setting] = {}
     for name, value in _file(path, problems).items():
+        if name in TABLES and isinstance(value, dict):
+            continue
         _add(settings, problems, name, value, "file", str(path))
     for name in KEYS:
         if text := environ.get(variable(name)):  # an empty one is as good as none

@@ -12,6 +12,12 @@
     ├── DownloadError             the network failed on the way; what arrived is kept for the next try (exit 1)
     ├── NoSpaceError              the disk has no room for the file (exit 1)
     ├── ContextFullError          the prompt does not fit the context window (exit 5)
+    ├── HistoryError              saved conversations cannot be read or written (exit 1)
+    │   └── HistoryDamagedError   their file was damaged; it lies aside, nothing of it is deleted (exit 1)
+    ├── EngineError               the engine's process cannot be started, or not be talked to (exit 1)
+    │   ├── EngineDied            it ended, or did not answer, while it served this request (exit 1)
+    │   └── QueueFullError        more requests wait for it than it takes (exit 1)
+    ├── DeadlineError             the request was not finished in the time that it was given (exit 1)
     ├── DecodeError               llama.cpp refused or failed a decode (exit 1)
     └── Cancelled                 the caller asked for a stop; partial text is kept (exit 130)
 
@@ -102,6 +108,30 @@ class ContextFullError(EdgeSpecError):
         super().__init__(message)
         self.needed = needed
         self.available = available
+
+
+class HistoryError(EdgeSpecError):
+    """The saved conversations cannot be read or written."""
+
+
+class HistoryDamagedError(HistoryError):
+    """The file of the saved conversations was damaged. It has been put aside, and a new one can begin."""
+
+
+class EngineError(EdgeSpecError):
+    """The engine's process cannot be started, or cannot be talked to."""
+
+
+class EngineDied(EngineError):
+    """The engine's process ended, or did not answer, while it served this request. The next use starts another."""
+
+
+class QueueFullError(EngineError):
+    """More requests wait for the engine than it takes."""
+
+
+class DeadlineError(EdgeSpecError):
+    """A request was not finished in the time that it was given; what it had produced stays."""
 
 
 class DecodeError(EdgeSpecError):

@@ -20,13 +20,15 @@ from .drafting import NO_DRAFT, Draft, Drafter, Explains
 from .errors import BadRequestError, Cancelled, ContextFullError, DecodeError
 from .noise import Noise
 from .sampling import Grammar, Sampler, SamplingParams, Walk
-from .scoring import Rows, Scorer, ScoreRequest
-from .stats import DraftedToken, GenerationStats, RoundEvent, TokenEvent
+from .scoring import Rows, Scorer, ScoreRequest, common_prefix
+from .stages import largest
+from .stats import DraftedToken, GenerationStats, RoundEvent, TokenEvent, TopToken
 from .text import OutputText
 from .verification import SEED, VERIFIERS, Verdict, verify_greedy, verify_seed
 
 Event = TokenEvent | RoundEvent
 T = TypeVar("T")
+MAX_TOP_LOGPROBS = 20
 _DRAWN_BITS = 32  # of a seed that we draw: short enough to type, and exact in any JSON reader
 
 NO_ROLLBACK = "speculation is off for this model: its recurrent state cannot be rolled back"
@@ -39,7 +41,7 @@ class GenerationRequest:
     prompt: token ids.  max_tokens: None: until the context is full.  stop: strings that end the text and
     are not shown.  draft_max: K, tokens drafted per round; 0: plain decoding.  verify: "block" (arXiv
     2403.10444), "token" (arXiv 2211.17192) or "seed": the text is a function of target, prompt and params
-    alone; without a seed in params one is drawn.
+    alone; without a seed in params one is drawn.  top_logprobs: how many of the likeliest tokens each event names.
     """
 
     prompt: tuple[int, ...]
@@ -48,6 +50,7 @@ class GenerationRequest:
     stop: tuple[str, ...] = ()
     draft_max: int = 3
     verify: str = "block"
+    top_logprobs: int = 0
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -55,6 +58,7 @@ class GenerationRequest:
         if self.max_tokens is not None:
             _check_whole("max tokens", self.max_tokens, 1)
         _check_whole("draft max", self.draft_max, 0)
+        _check_whole("top_logprobs", self.top_logprobs, 0, MAX_TOP_LOGPROBS)
         if not isinstance(self.verify, str) or self.verify not in (*VERIFIERS, SEED):
             raise BadRequestError(f"verify is {self.verify!r}; choose one of {', '.join((*VERIFIERS, SEED))}")
         if self.verify == SEED and self.params.seed is None:
@@ -104,12 +108,32 @@ class Generation:
         self.stats = GenerationStats(prompt_tokens=self.prompt_len)
         self.stats.why = NO_ROLLBACK if drafter and not scorer.can_roll_back else why
         self.text = ""
+        self._read_ms = 0.0
         self._closed = False
 
     @property
     def completion(self) -> list[int]:
         """Committed tokens after the prompt; an end token is not among them."""
         return self.tokens[self.prompt_len :]
+
+    def read(self, chunk: int) -> Iterator[int]:
+        """Read the prompt ahead, yielding how many of its tokens the cache holds: at first, and after each chunk.
+
+        chunk: tokens that one decode of the scorer reads. The last chunk is left to the decode that scores, so that
+        the decodes are those of a prompt that was not read ahead.
+        """
+        prompt, last = self.request.prompt, len(self.request.prompt) - chunk
+        try:
+            while True:
+                held = common_prefix(self.sequence.cached, prompt)
+                yield held
+                if held >= last:
+                    return
+                begin = time.perf_counter()
+                self.sequence.sync(prompt[: min(held + chunk, last)], self.cancelled)
+                self._read_ms += _ms(begin)
+        except Cancelled:
+            self.finish("cancelled")
 
     def propose(self, width: int) -> Draft:
         """This round's draft, at most `width` rows with the one that needs no draft."""
@@ -166,7 +190,7 @@ class Generation:
         events: list[Event] = list(self._take(verdict, draft, rows, number))
         self.sequence.truncate(len(self.tokens) - 1)
         if first:
-            self.stats.prompt_ms = timing.verify_ms + timing.other_ms + _ms(start)
+            self.stats.prompt_ms = self._read_ms + timing.verify_ms + timing.other_ms + _ms(start)
         else:
             event = RoundEvent(
                 round=number,
@@ -209,7 +233,7 @@ class Generation:
                 held = self.output.finish()
                 if held:  # the end token is no part of the text, but what waited for it is
                     self.text += held
-                    yield TokenEvent(held, token, source, log_probability(rows[i], token), number)
+                    yield self._event(held, token, source, rows[i], number)
                 return
             self.tokens.append(token)
             self.sampler.commit(token)
@@ -221,9 +245,22 @@ class Generation:
                 self.finish_reason = "length"
                 text += self.output.finish()
             self.text += text
-            yield TokenEvent(text, token, source, log_probability(rows[i], token), number)
+            yield self._event(text, token, source, rows[i], number)
             if self.finish_reason:
                 return
+
+    def _event(self, text: str, token: int, source: str, row: Rows, number: int) -> TokenEvent:
+        logprob = log_probability(row, token)
+        wanted = self.request.top_logprobs
+        top = self._top(row, wanted, float(row[token]) - logprob) if wanted else ()
+        return TokenEvent(text, token, source, logprob, number, top)
+
+    def _top(self, row: Rows, wanted: int, log_sum: float) -> tuple[TopToken, ...]:
+        """The likeliest tokens of raw logits `row`. log_sum: the logarithm of the sum of their exponentials."""
+        piece = self.scorer.vocab.piece
+        ids = largest(row[: self.scorer.vocab.size], wanted)
+        ordered = ids[np.argsort(-row[ids], kind="stable")].tolist()
+        return tuple(TopToken(i, piece(i).decode("utf-8", "replace"), float(row[i]) - log_sum) for i in ordered)
 
     def _drafted(self, draft: Draft, verdict: Verdict, looked: list[float]) -> tuple[DraftedToken, ...]:
         piece = self.scorer.vocab.piece
@@ -381,6 +418,7 @@ def _ms(since: float) -> float:
     return 1000 * (time.perf_counter() - since)
 
 
-def _check_whole(name: str, value: object, low: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise BadRequestError(f"{name} is {value!r}; it must be a whole number of at least {low}")
+def _check_whole(name: str, value: object, low: int, high: int | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < low or (high is not None and value > high):
+        most = "" if high is None else f" and at most {high}"
+        raise BadRequestError(f"{name} is {value!r}; it must be a whole number of at least {low}{most}")

@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
+
+import msgspec
 
 from edgespec.models.compat import RECURRENT_DRAFT
-from edgespec.models.memory import shortage
 from edgespec.models.names import resolve
 from edgespec.models.pairs import draft_file
 from edgespec.models.usage import Lease
@@ -17,9 +18,14 @@ from edgespec.models.usage import Lease
 from .api import LLM
 from .drafters import DRAFTERS, select
 from .drafters.suffix_history import SuffixHistory
+from .engine.client import WorkerEngine
+from .engine.isolated import IsolatedLLM
+from .engine.loaded import Progress
+from .engine.protocol import Loading, LoadSpec
 from .errors import BadRequestError, EdgeSpecError, ModelLoadError
 from .llama import Context, LoadSettings, Model, check_vocab
 from .llama.profiling import applied, runtime_profile
+from .llama.room import plan
 from .profile import Forced
 from .tuned import Role, tuned_copy
 
@@ -45,6 +51,7 @@ def load(
     tuned: bool = True,
     progress: Callable[[str, float], None] | None = None,
     announce: Callable[[str], None] | None = None,
+    isolated: bool = False,
 ) -> LLM:
     """Load a model for generation.
 
@@ -59,9 +66,30 @@ def load(
     tuned: use the copies that `edgespec tune` made of these files, if any (LLM.notes says so); False: the files.
     progress: called with the file's name and 0.0 to 1.0.  announce: told one line before something slow, now and
     later.  The rest: llama.LoadSettings.
+    isolated: in a process of its own, which a crash of llama.cpp ends in place of this one. What is returned is then an
+    engine.isolated.IsolatedLLM: the methods for generating text, and none that reach into the model.
 
     Raises ModelNotFoundError, ModelLoadError, VocabMismatchError, BadRequestError.
     """
+    if isolated:
+        spec = LoadSpec(
+            model=_as_name(model),
+            draft="none" if draft is None else str(draft),
+            drafter=str(drafter),
+            ctx_size=ctx_size,
+            n_batch=n_batch,
+            threads=threads,
+            gpu_layers=gpu_layers,
+            draft_gpu_layers=draft_gpu_layers,
+            kv_type=kv_type,
+            buffers=buffers,
+            flash_attn=flash_attn,
+            parallel=parallel,
+            max_width=max_width,
+            suffix_history=suffix_history,
+            tuned=tuned,
+        )
+        return cast(LLM, _isolated(spec, progress, announce))
     sources = select(str(drafter), has_draft=draft is not None and str(draft) != "none")  # "auto" may find one
     for flag, value in (("suffix_history", suffix_history), ("tuned", tuned)):
         if not isinstance(value, bool):
@@ -100,10 +128,12 @@ def load(
     settings = applied(settings, runtime_profile(path, forced, announce=announce))
     if draft_path is not None:
         draft_settings = applied(draft_settings, runtime_profile(draft_path, draft_forced, announce=announce))
-    if announce is not None and not settings.offload:
-        flash = settings.flash_attention != 0
-        if line := shortage(path, draft_path, settings.n_ctx, kv_type=settings.kv_type, flash=flash):
-            announce(line)
+    planned = plan(path, settings, None if draft_path is None else (draft_path, draft_settings))
+    settings = planned.target.settings
+    if planned.draft is not None:
+        draft_settings = planned.draft.settings
+    if announce is not None and (line := planned.shortage()) is not None:
+        announce(line)
     lease = Lease(file for file in (original, original_draft) if file is not None)
     try:
         needed = partner_note is None or drafter != "auto"
@@ -112,13 +142,46 @@ def load(
         lease.end()
         raise
     sources = select(str(drafter), has_draft=draft_context is not None)
-    llm = LLM(target, draft_context, sources, "" if sources else "speculation is off: no drafter was asked for")
+    llm = LLM(target, draft_context, sources)
     llm.announce = announce
     llm.lease = lease
     llm.notes = tuple(line for line in (note, partner_note, draft_note) if line is not None)
     if suffix_history:
         llm.history = SuffixHistory(target.vocab.identity, target.vocab.size)
     return llm
+
+
+def load_for_engine(spec: LoadSpec, progress: Progress) -> LLM:
+    """load() as an engine calls it, with the decode times measured where a plan will need them."""
+    llm = load(
+        **msgspec.structs.asdict(spec),
+        progress=lambda name, fraction: progress(name, fraction),
+        announce=lambda line: progress(line, None),
+    )
+    try:
+        if llm.sources and llm.target.can_roll_back:
+            llm.measured()
+    except BaseException:
+        llm.close()
+        raise
+    return llm
+
+
+def _isolated(
+    spec: LoadSpec, progress: Callable[[str, float], None] | None, announce: Callable[[str], None] | None
+) -> IsolatedLLM:
+    def on_loading(event: Loading) -> None:
+        if event.fraction is not None and progress is not None:
+            progress(event.line, event.fraction)
+        elif event.fraction is None and announce is not None:
+            announce(event.line)
+
+    engine = WorkerEngine(shared=False)
+    try:
+        return IsolatedLLM(engine, engine.load(spec, on_loading))
+    except BaseException:
+        engine.close()
+        raise
 
 
 def _opened(

@@ -10,6 +10,17 @@ from pathlib import Path
 
 import psutil
 
+from . import container
+
+_GPU_BACKENDS = ("cuda", "metal", "vulkan", "hip", "sycl", "musa", "cann", "opencl")  # ggml's names of them
+
+
+def free_memory() -> int:
+    """Bytes that this process can still take: what the machine has free, or what a container's limit leaves of it."""
+    free = int(psutil.virtual_memory().available)
+    limited = container.memory()
+    return free if limited is None else min(free, limited.free)
+
 
 def physical_cores() -> int:
     """Cores that this process may use, not counting hyper-threads: more threads than that slow decoding."""
@@ -48,6 +59,15 @@ def library_file() -> Path:
     folder = library_folder()
     found = sorted(p for p in folder.iterdir() if "ggml-cpu" in p.name)
     return found[0] if found else folder
+
+
+def has_gpu_backend() -> bool:
+    """Does the build have a GPU backend? By the names of its libraries."""
+    try:
+        names = [path.name for path in library_folder().iterdir()]
+    except OSError:
+        return False
+    return any(f"ggml-{backend}" in name for name in names for backend in _GPU_BACKENDS)
 
 
 def identity() -> str:

@@ -25,7 +25,8 @@ class Options:
     grammar: GBNF text.  json_schema: JSON text.  draft_max: K of every round; None: planned.  verify: "block",
     "token" or "seed" (the same text for a seed, whatever drafts); None: "seed" where the sampling parameters
     have a seed, else "block".  reproducible: means verify="seed"; without a seed, one is drawn and reported.
-    draft_temperature: the draft model's own; None: the request's.  Raises BadRequestError.
+    draft_temperature: the draft model's own; None: the request's.  top_logprobs: how many of the likeliest tokens
+    TokenEvent.top names, 0 to 20.  Raises BadRequestError.
     """
 
     max_tokens: int | None = None
@@ -36,6 +37,7 @@ class Options:
     verify: str | None = None
     reproducible: bool = False
     draft_temperature: float | None = None
+    top_logprobs: int = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.stop, Sequence):
@@ -85,6 +87,7 @@ def generation_request(ids: tuple[int, ...], chosen: Options, params: SamplingPa
         stop=tuple(chosen.stop),
         draft_max=PLANNED_DRAFT_MAX if chosen.draft_max is None else chosen.draft_max,
         verify=verify,
+        top_logprobs=chosen.top_logprobs,
     )
 
 

@@ -31,10 +31,15 @@ def cache_dir() -> Path:
     return home() / "cache"
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file, with its folder, so that readers find all of it or none; its mode stays. Raises OSError."""
+def write_whole(path: Path, text: str, *, private: bool = False) -> None:
+    """Write a file, with its folder, so that readers find all of it or none; its mode stays. Raises OSError.
+
+    private: a new one is for the user alone.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    if private:
+        temporary.touch(mode=0o600)
     temporary.write_text(text, "utf-8")
     if path.exists():
         temporary.chmod(path.stat().st_mode)

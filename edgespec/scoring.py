@@ -37,6 +37,10 @@ class ScoredSequence(Protocol):
         """The tokens whose keys and values the cache holds now."""
         ...
 
+    def sync(self, tokens: Sequence[int], cancel: threading.Event | None = None) -> int:
+        """Make the cache hold exactly `tokens`; returns how many were decoded for it."""
+        ...
+
     def truncate(self, length: int) -> None:
         """Forget everything after the first `length` tokens."""
         ...

@@ -7,13 +7,23 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
+class TopToken:
+    """One of the tokens that the target held likeliest at some place. text: its own, so perhaps half a character."""
+
+    id: int
+    text: str
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
 class TokenEvent:
     """One emitted token.
 
     text: what this token adds to the visible text (may be empty: half a character, or held back
     because it may begin a stop string).  id: token id.  source: who proposed it ("target", "bonus",
     "model", "lookup", ...).  logprob: log-softmax of the target's raw logits at `id`, natural log.
-    round: 0 for the token from the prompt pass, then 1, 2, ...
+    round: 0 for the token from the prompt pass, then 1, 2, ...  top: the likeliest tokens at its place, by the same
+    measure as logprob, likeliest first; as many as the request asked for.
     """
 
     text: str
@@ -21,6 +31,7 @@ class TokenEvent:
     source: str
     logprob: float
     round: int
+    top: tuple[TopToken, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -63,6 +63,9 @@ class TableSequence:
     def cached(self) -> Tokens:
         return tuple(self.slot.tokens) if self.slot else ()
 
+    def sync(self, tokens: TokenSequence[int], cancel: threading.Event | None = None) -> int:
+        return self.model.sync(self, tokens, cancel)
+
     def truncate(self, length: int) -> None:
         if self.slot:
             self.model.cut(self.slot, length)
@@ -182,6 +185,14 @@ class TableModel:
             scored.append(self._rows[start : start + len(added)])
             start += len(added)
         return scored
+
+    def sync(self, sequence: TableSequence, tokens: TokenSequence[int], cancel: threading.Event | None = None) -> int:
+        """Make a sequence's cache hold exactly `tokens`; returns how many were decoded for it."""
+        before = self.decoded_tokens
+        request = ScoreRequest(sequence, [*tokens, 0], (), cancel)
+        self._check([request])
+        self._synced(request, [request])
+        return self.decoded_tokens - before
 
     def _check(self, requests: TokenSequence[ScoreRequest]) -> None:
         for r in requests:

@@ -57,7 +57,7 @@ class TinyVocab:
 
     size: tokens before padding.  pad_to: size with dummy [PADn] tokens appended.  swap: two ids whose tokens trade
     places, to make a vocabulary that does not match.  bos, eos, eot: texts of tokens in the vocabulary (None: the
-    kind's usual one; eot None: not written).  add_bos, add_space_prefix: None means the kind's usual behaviour.
+    kind's usual one; eot None: not written).  add_bos, add_eos, add_space_prefix: None: the kind's usual behaviour.
     Raises BadRequestError for a size that cannot hold the fixed tokens and for unknown kinds or token texts.
     """
 
@@ -70,6 +70,7 @@ class TinyVocab:
     eos: str | None = None
     eot: str | None = None
     add_bos: bool | None = None
+    add_eos: bool | None = None
     add_space_prefix: bool | None = None
 
     def __post_init__(self) -> None:
@@ -141,6 +142,8 @@ class TinyVocab:
         if self.eot is not None:
             writer.add_eot_token_id(self.id_of(self.eot))
         writer.add_add_bos_token(spm if self.add_bos is None else self.add_bos)
+        if self.add_eos is not None:
+            writer.add_add_eos_token(self.add_eos)
         writer.add_add_space_prefix(spm if self.add_space_prefix is None else self.add_space_prefix)
 
 

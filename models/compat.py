@@ -1,8 +1,8 @@
 """May one model draft for another? llama.cpp does not check: ids would just mean other words.
 
-The vocabulary rule is llama.cpp's own (common/speculative.cpp): same vocabulary type, same BOS handling, sizes within
-128 (padding), same text for every id from 5 up. It serves loaded models (edgespec.llama.compatibility) and, here,
-files of which only the header is read. Which architectures keep a running state: llama.cpp, src/llama-arch.cpp.
+The vocabulary rule is llama.cpp's own (common/speculative.cpp): same vocabulary type, same handling of BOS and EOS,
+sizes within 128 (padding), same text for every id from 5 up. It serves loaded models (edgespec.llama.compatibility)
+and, here, files of which only the header is read. Which architectures keep a running state: src/llama-arch.cpp.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def compatible(target: Header, draft: Header) -> Verdict:
 
 
 def _key(vocabulary: FileVocabulary) -> str:
-    return f"{vocabulary.identity} {vocabulary.add_bos} {vocabulary.bos}"
+    return f"{vocabulary.identity} {_bos(vocabulary)} {_eos(vocabulary)}"
 
 
 def _obstacles(target: Header, draft: Header) -> Iterator[str]:
@@ -110,8 +110,9 @@ def vocab_difference(target: Vocabulary, draft: Vocabulary) -> Difference | None
     """Why the two vocabularies differ, naming the first differing token; None if they match."""
     if target.type != draft.type:
         return _with_token(f"the tokenizers differ: target {target.type}, draft {draft.type}", target, draft)
-    if target.add_bos != draft.add_bos or (target.add_bos and target.bos != draft.bos):
-        return _with_token(f"BOS differs: target {_bos(target)}, draft {_bos(draft)}", target, draft)
+    for name, added in (("BOS", _bos), ("EOS", _eos)):
+        if added(target) != added(draft):
+            return _with_token(f"{name} differs: target {added(target)}, draft {added(draft)}", target, draft)
     if (difference := _token_difference(target, draft)) is not None:
         return difference
     if abs(target.size - draft.size) > MAX_SIZE_DIFFERENCE:
@@ -142,6 +143,10 @@ def _token_difference(target: Vocabulary, draft: Vocabulary) -> Difference | Non
 
 def _bos(vocab: Vocabulary) -> str:
     return f"adds token {vocab.bos}" if vocab.add_bos else "adds none"
+
+
+def _eos(vocab: Vocabulary) -> str:
+    return f"adds token {vocab.eos}" if vocab.add_eos else "adds none"
 
 
 def _show(text: bytes) -> str:

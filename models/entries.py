@@ -62,7 +62,7 @@ class Entry:
     """One model file.
 
     aliases: more names of it.  title: its name for people.  family: models of one family share a vocabulary.
-    file: file name.  quant: such as "Q4_K_M".  size: bytes; exact where sha256 is given, else to about 1%.
+    file: file name.  quant: such as "Q4_K_M".  size: bytes; exact where sha256 is given, else rounded.
     context: tokens it was trained for.  draft: name of the entry that drafts for it.  min_ram_gb: the smallest machine
     that runs it, with its draft, at a context of some thousand tokens.  sources: in the order to try.
     """
@@ -82,3 +82,8 @@ class Entry:
     sampling: SuggestedSampling | None = None
     sha256: str | None = None
     sources: tuple[Source, ...]
+
+    @property
+    def size_is_exact(self) -> bool:
+        """False where `size` is rounded: then it is said to be about that."""
+        return self.sha256 is not None

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-
-import psutil
 
 from ..errors import BadRequestError
-from .header import ArraySpan, Header, read_header
-from .quoting import one_line
+from ..machine import free_memory
+from .header import ArraySpan, Header
 
 _KV_BYTES = {
     "f32": 4.0, "f16": 2.0, "bf16": 2.0,
@@ -51,9 +49,9 @@ class MemoryEstimate:
 
     def __str__(self) -> str:
         parts = (self.total, self.weights, self.kv, self.compute + self.vocabulary, self.program)
-        mb = [f"{n / 1e6:.0f} MB" for n in parts]
+        total, weights, kv, work, program = map(_size, parts)
         return (
-            f"{mb[0]} (weights {mb[1]}, KV cache {mb[2]}, work {mb[3]}, program {mb[4]}) at a context of {self.n_ctx}"
+            f"{total} (weights {weights}, KV cache {kv}, work {work}, program {program}) at a context of {self.n_ctx}"
         )
 
 
@@ -64,8 +62,10 @@ def estimate(header: Header, n_ctx: int, *, kv_type: str = "f16", flash: bool = 
     heads = _largest(header, "attention.head_count", 1)
     feed_forward = _largest(header, "feed_forward_length", 4 * (header.embedding_length or 0))
     rows = min(MICRO_BATCH, n_ctx)
-    scores = 0 if flash else 4 * heads * n_ctx * rows
-    compute = scores + 4 * rows * (n_ctx + 3 * feed_forward + 8 * (header.embedding_length or 0))
+    # float32, and once more as float16 for the product with the values
+    scores = 0 if flash else (4 + 2) * heads * n_ctx * rows
+    masks = 2 if not flash and _largest(header, "attention.sliding_window", 0) else 1
+    compute = scores + 4 * rows * (masks * n_ctx + 3 * feed_forward + 8 * (header.embedding_length or 0))
     merges = header.metadata.get("tokenizer.ggml.merges")
     n_merges = merges.count if isinstance(merges, ArraySpan) else 0
     vocabulary = _MODEL + _PER_TOKEN * header.tokenizer.vocab_size + _PER_MERGE * n_merges
@@ -74,7 +74,7 @@ def estimate(header: Header, n_ctx: int, *, kv_type: str = "f16", flash: bool = 
 
 def default_context(header: Header, *, kv_type: str = "f16", flash: bool = False, free: int | None = None) -> int:
     """min(the model's own context, what fits in a quarter of free memory beside the weights), in tokens."""
-    free = psutil.virtual_memory().available if free is None else free
+    free = free_memory() if free is None else free
     trained = header.context_length or 4096
     weights = sum(t.nbytes for t in header.tensors)
     budget = max(0, free - weights) * _KV_SHARE
@@ -89,11 +89,15 @@ def default_context(header: Header, *, kv_type: str = "f16", flash: bool = False
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Bytes that are needed and that are free. advice: what would help, the mildest first; empty where all fits."""
+    """Bytes that are needed and that are free. advice: what would help, the mildest first; empty where all fits.
+
+    where: names other memory than the machine's, such as " on CUDA0".
+    """
 
     needed: int
     free: int
     advice: tuple[str, ...]
+    where: str = ""
 
     @property
     def fits(self) -> bool:
@@ -101,8 +105,8 @@ class Fit:
 
     def __str__(self) -> str:
         if self.fits:
-            return f"needs {_size(self.needed)} of the {_size(self.free)} that are free"
-        return f"needs {_size(self.needed)}, but {_size(self.free)} are free: {', or '.join(self.advice)}"
+            return f"needs {_size(self.needed)} of the {_size(self.free)} that are free{self.where}"
+        return f"needs {_size(self.needed)}, but {_size(self.free)} are free{self.where}: {', or '.join(self.advice)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,70 +137,49 @@ def fit(
     flash: bool = False,
     beside: int = 0,
     free: int | None = None,
-    layers_on: str = "",
 ) -> Fit:
     """Does a model fit into memory at a context of `n_ctx` tokens, and if not, what would help?
 
-    beside: bytes that a draft model takes.  free: bytes; None: what this machine has free now.  layers_on: name of a
-    GPU whose free memory `free` is: then fewer layers are an answer too.
+    beside: bytes that a draft model takes.  free: bytes; None: what is free here now.
     """
-    free = psutil.virtual_memory().available if free is None else free
-    needed = estimate(header, n_ctx, kv_type=kv_type, flash=flash).total + beside
+    free = free_memory() if free is None else free
+
+    def at(context: int, kv: str, fast: bool) -> int:
+        return estimate(header, context, kv_type=kv, flash=fast).total
+
+    needed = at(n_ctx, kv_type, flash) + beside
     if needed <= free:
         return Fit(needed, free, ())
-    room = free - beside
-    advice = []
-    if context := largest_context(header, n_ctx, room, kv_type=kv_type, flash=flash):
-        advice.append(f"--ctx-size {context} fits")
-    if kv_type in ("f32", "f16", "bf16"):
-        packed = estimate(header, n_ctx, kv_type="q8_0", flash=True)
-        if packed.total <= room:
-            advice.append("--kv-type q8_0 fits")
-        elif (longer := largest_context(header, n_ctx, room, kv_type="q8_0", flash=True)) > context:
-            advice.append(f"--kv-type q8_0 with --ctx-size {longer} fits")
-    if layers_on and (layers := layers_that_fit(header, n_ctx, room, kv_type=kv_type, flash=flash)):
-        advice.append(f"--gpu-layers {layers} fits on {layers_on}")
+    advice = list(less(n_ctx, free - beside, at, kv_type, flash))
     if beside and needed - beside <= free:
         advice.append("--draft none fits")
     return Fit(needed, free, tuple(advice) or ("take a smaller model or a smaller quantization",))
 
 
-def shortage(path: Path, draft: Path | None, n_ctx: int | None, *, kv_type: str, flash: bool) -> str | None:
-    """A line on what helps where a model and its draft take more memory than is free; None where they fit.
+def less(n_ctx: int, room: int, taken: Callable[[int, str, bool], int], kv_type: str, flash: bool) -> Iterator[str]:
+    """Options that make a model take at most `room` bytes. taken: bytes by context, KV type and flash attention."""
+    if context := largest_context(n_ctx, room, lambda tokens: taken(tokens, kv_type, flash)):
+        yield f"--ctx-size {context} fits"
+    if kv_type in ("f32", "f16", "bf16"):
+        if taken(n_ctx, "q8_0", True) <= room:
+            yield "--kv-type q8_0 fits"
+        elif (longer := largest_context(n_ctx, room, lambda tokens: taken(tokens, "q8_0", True))) > context:
+            yield f"--kv-type q8_0 with --ctx-size {longer} fits"
 
-    n_ctx: None: the default one. Raises as `read_header` does.
+
+def largest_context(at_most: int, room: int, taken: Callable[[int], int]) -> int:
+    """The largest context, in steps of 256 tokens, that fits into `room` bytes; 0 where not even 512 tokens do.
+
+    taken: bytes by context.
     """
-    header = read_header(path)
-    tokens = n_ctx or default_context(header, kv_type=kv_type, flash=flash)
-    beside = 0
-    if draft is not None:
-        small = read_header(draft)
-        beside = estimate(small, min(tokens, small.context_length or tokens), kv_type=kv_type, flash=flash).beside
-    found = fit(header, tokens, kv_type=kv_type, flash=flash, beside=beside)
-    return None if found.fits else f"{one_line(path.name)} with a context of {tokens} tokens {found}"
-
-
-def largest_context(header: Header, at_most: int, room: int, *, kv_type: str = "f16", flash: bool = False) -> int:
-    """The largest context, in steps of 256 tokens, that fits into `room` bytes; 0 where not even 512 tokens do."""
     low, high = 0, at_most // _STEP
     while low < high:
         middle = (low + high + 1) // 2
-        if estimate(header, middle * _STEP, kv_type=kv_type, flash=flash).total <= room:
+        if taken(middle * _STEP) <= room:
             low = middle
         else:
             high = middle - 1
     return low * _STEP if low >= 2 else 0
-
-
-def layers_that_fit(header: Header, n_ctx: int, room: int, *, kv_type: str = "f16", flash: bool = False) -> int:
-    """How many layers fit into `room` bytes of a GPU with their part of the cache and all work buffers; 0: none."""
-    layers = header.block_count or 0
-    if not layers:
-        return 0
-    taken = estimate(header, n_ctx, kv_type=kv_type, flash=flash)
-    in_layers = sum(t.nbytes for t in header.tensors if t.name.startswith("blk."))
-    each = (in_layers + taken.kv) / layers
-    return max(0, min(layers, int((room - taken.compute) / each))) if each else layers
 
 
 def _kv_bytes_per_token(header: Header) -> float:

@@ -154,6 +154,8 @@ def _hub_name(text: str, given: str) -> HubName:
     match = _HUB.fullmatch(text)
     if match is None:
         raise _refused(given, "it is not user/repo, user/repo:QUANT or user/repo/file.gguf")
+    if {match["user"], match["repo"]} & {".", ".."}:
+        raise _refused(given, "it leads out of the Hub")
     revision, file, quant = match["revision"] or "main", match["file"], match["quant"]
     if file is not None:
         parts = file.split("/")

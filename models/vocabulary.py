@@ -30,6 +30,7 @@ _KINDS = {
     "plamo2": "plamo2",
 }
 _DEFAULT_BOS = {"spm": 1, "wpm": 101, "bpe": 11, "plamo2": 1}
+_DEFAULT_EOS = {"spm": 2, "bpe": 11, "ugm": 1, "plamo2": 2}
 _NO_BOS = ("chatglm-bpe", "glm4", "glm5", "gemma4")  # pre-tokenizers without a default BOS
 _ADDING_KINDS = ("spm", "wpm")
 _ADDING = (  # pre-tokenizers that add BOS unless the file says otherwise
@@ -49,6 +50,10 @@ class Vocabulary(Protocol):
     def bos(self) -> int | None: ...
     @property
     def add_bos(self) -> bool: ...
+    @property
+    def eos(self) -> int | None: ...
+    @property
+    def add_eos(self) -> bool: ...
     @property
     def texts(self) -> Sequence[bytes]: ...
 
@@ -70,6 +75,10 @@ class FileVocabulary:
         self.bos = bos if bos is not None and bos < self.size else None
         adds = self.type in _ADDING_KINDS or (self.type == "bpe" and pre in _ADDING)
         self.add_bos = (adds if tokenizer.add_bos is None else tokenizer.add_bos) or pre == "gemma4"
+        eos = _DEFAULT_EOS.get(self.type) if tokenizer.eos_id is None else tokenizer.eos_id
+        self.eos = eos if eos is not None and eos < self.size else None
+        ends = header.metadata.get("tokenizer.ggml.add_eos_token")
+        self.add_eos = ends if isinstance(ends, bool) else self.type == "ugm"
 
     @property
     def texts(self) -> Sequence[bytes]:

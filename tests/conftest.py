@@ -15,6 +15,8 @@ import pytest
 
 from edgespec.tiny_gguf import write_tiny
 
+pytest_plugins = ["measured"]
+
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell starts what it runs in the background so, and children inherit it: then no test could press Ctrl+C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -55,6 +57,27 @@ def open_context() -> Iterator[Callable[..., Any]]:
     yield make
     for model in models:
         model.close()
+
+
+@pytest.fixture
+def open_engine() -> Iterator[Callable[..., Any]]:
+    """open_engine(**arguments of WorkerEngine) -> WorkerEngine over the real process, with models of engine_faults.
+
+    A process of its own unless shared=True is given; closed when the test ends.
+    """
+    from edgespec.engine.client import WorkerEngine
+    from engine_faults import ENVIRONMENT, LOADER
+
+    engines: list[WorkerEngine] = []
+
+    def make(**arguments: Any) -> WorkerEngine:
+        chosen: dict[str, Any] = {"shared": False, "loader": LOADER, "environment": ENVIRONMENT, **arguments}
+        engines.append(WorkerEngine(**chosen))
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        engine.close()
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,9 @@ from .options import SETTINGS
 
 COMMANDS = {
     # name: (module, one line for --help)
+    "chat": ("chat", "Talk to a model; `edgespec` alone does the same."),
     "run": ("run", "Answer one prompt, or complete a text; reads standard input when piped."),
+    "serve": ("serve", "Answer programs that speak to OpenAI's API."),
     "show": ("show", "Print what a GGUF file is, without loading it."),
     "pull": ("pull", "Fetch a model by name."),
     "ls": ("ls", "List the models on this disk."),
@@ -29,9 +31,12 @@ COMMANDS = {
     "bench": ("bench", "Measure decode speed against plain decoding."),
     "verify": ("verify", "Check on your own models that speculation changes nothing."),
     "tune": ("tune", "Find the form of a model that is fastest here, and use it."),
+    "history": ("history", "List, show, search, export, delete and import saved conversations."),
     "doctor": ("doctor", "Check that all that EdgeSpec needs works here."),
     "config": ("config", "Show and set your own defaults."),
 }
+
+_BARE = ("chat",)  # what the program's name alone means
 
 
 class _OutputClosed(Exception):
@@ -99,7 +104,7 @@ def _run() -> int:
         if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character shows "?", not a traceback
             stream.reconfigure(errors="replace")
     try:
-        result = edgespec.main(standalone_mode=False)
+        result = edgespec.main(args=list(_BARE) if _is_bare() else None, standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as stop:
@@ -122,6 +127,11 @@ def _run() -> int:
         return _fail(f"{what}{error.strerror or error}", 1, quiet_stdout=True)
     except MemoryError:
         return _fail("out of memory; use a smaller model or a smaller --ctx-size", 1)
+
+
+def _is_bare() -> bool:
+    """True where somebody at a terminal typed the program's name and nothing else."""
+    return len(sys.argv) == 1 and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _open_missing_streams() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import BadRequestError, Cancelled, EdgeSpecError
+from .json_text import json_text
 from .options import SETTINGS, load_model, model_options
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def bench(**options: Any) -> int:
             outcome = run_bench(llm, workloads, modes, settings, peers, progress)
         result = to_json(llm, outcome, settings)
     if options["as_json"]:
-        click.echo(json.dumps(result, ensure_ascii=False))
+        click.echo(json_text(result))
     else:
         print_tables(result)
     if picture is not None:

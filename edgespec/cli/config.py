@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from ..config import KEYS, NO_DRAFT, Value, known, parsed, read, variable
 from ..config_file import config_file, put, remove
 from ..errors import BadRequestError
 from ..text import sanitize
+from .json_text import json_text
 from .options import SETTINGS
 
 _PATHS = ("model", "draft")
@@ -53,9 +53,7 @@ def show(as_json: bool) -> None:
     ]
     if as_json:
         values = [dict(zip(("key", "value", "source"), row, strict=True)) for row in rows]
-        click.echo(
-            json.dumps({"path": str(found.path), "values": values, "problems": found.problems}, ensure_ascii=False)
-        )
+        click.echo(json_text({"path": str(found.path), "values": values, "problems": found.problems}))
     else:
         origins = {"default": "default", "file": str(found.path)}
         for name, value, source in rows:
@@ -113,11 +111,15 @@ def _from_anywhere(key: str, value: Value) -> Value:
 
 
 def _builtin() -> dict[str, Any]:
-    """Defaults of run's options; None where that is no fixed value."""
+    """Defaults of the options of chat and run; None where that is no fixed value."""
+    from .chat import chat
     from .run import run
 
-    with run.make_context("run", [], resilient_parsing=True) as ctx:  # an empty command line, without a config
-        return {"color": "auto"} | {name: value for name, value in ctx.params.items() if name in KEYS}
+    found: dict[str, Any] = {"color": "auto"}
+    for command in (chat, run):
+        with command.make_context(str(command.name), [], resilient_parsing=True) as ctx:  # no arguments, no config
+            found |= {name: value for name, value in ctx.params.items() if name in KEYS}
+    return found
 
 
 def _one_line(value: Any) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from ..text import sanitize
+from .json_text import json_text
 from .options import SETTINGS
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -37,7 +36,7 @@ def doctor(as_json: bool) -> int:
                 click.echo(f"{'':<20}fix: {_line(finding.fix)}")
     if as_json:
         rows = [{"name": name, "status": f.status, "detail": f.detail, "fix": f.fix} for name, f in found]
-        click.echo(json.dumps({"checks": rows}, ensure_ascii=False))
+        click.echo(json_text({"checks": rows}))
     return int(any(finding.status == "fail" for _, finding in found))
 
 

@@ -16,6 +16,7 @@ from ..text import sanitize
 
 if TYPE_CHECKING:
     from ..api import LLM
+    from ..engine.protocol import LoadSpec
 
 SETTINGS_NAMES = ("threads", "gpu_layers", "draft_gpu_layers", "kv_type", "buffers", "flash_attn")  # settings_options
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}  # of every command
@@ -141,6 +142,24 @@ def load_model(options: Mapping[str, Any], **more: Any) -> LLM:
         for note in llm.notes:
             announce(note)
     return llm
+
+
+def load_spec(options: Mapping[str, Any], **more: Any) -> LoadSpec:
+    """The models that `model_options` chose, for an engine. more: further fields of it.
+
+    Raises as models.names.resolve, and BadRequestError: here rather than in the engine's process.
+    """
+    from ..config import KEYS
+    from ..engine.protocol import LoadSpec
+    from ..models.names import resolve
+
+    same = ("draft", "drafter", "ctx_size", *SETTINGS_NAMES)
+    for name in same:
+        if options[name] is not None:
+            KEYS[name].check(options[name])
+    model = None if options["model"] is None else str(resolve(options["model"]))
+    chosen = {name: options[name] for name in same}
+    return LoadSpec(model=model, tuned=not options["no_tuned"], **chosen, **more)
 
 
 def logit_bias(pairs: tuple[str, ...]) -> dict[int, float]:

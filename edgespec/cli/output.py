@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from typing import Any, Protocol
@@ -13,6 +12,7 @@ from edgespec.tui.sources import SOURCES, legend, paint
 
 from ..stats import RoundEvent, TokenEvent
 from ..text import Sanitizer
+from .json_text import json_text
 
 
 class Writer(Protocol):
@@ -42,7 +42,7 @@ class _Silent:
 
 class _JsonLines:
     def event(self, event: TokenEvent | RoundEvent) -> None:
-        _put(json.dumps(event.to_json(), ensure_ascii=False) + "\n")
+        _put(json_text(event.to_json()) + "\n")
 
     def end(self) -> None: ...
 

@@ -150,6 +150,8 @@ def _print(target: Header, drafts: list[_Draft], best: Path | None) -> None:
         click.echo(clean(f"from now on {name} drafts for {target.path.name} (--draft none: no model does)"))
     elif any(draft.measured is not None for draft in drafts):
         click.echo("no draft makes it faster here, so from now on none is used")
+    elif (usual := pairs.partner(target)) is not None:
+        click.echo(clean(f"{usual.line}; --measure tells whether it pays here"))
     else:
         click.echo("no draft that is here promises enough to be used unasked; --measure times those that fit")
 

@@ -58,13 +58,16 @@ def plan_json(item: Wanted) -> dict[str, Any]:
     """What --json prints of a model in a dry run. Asks the Hub for the files of a repository."""
     found = here(item)
     size: int | None
-    if isinstance(item.model, Entry):
-        file, size, sources = item.model.file, item.model.size, [str(source) for source in item.model.sources]
+    exact = found is not None or not isinstance(item.model, Entry) or item.model.size_is_exact
+    if found is not None:
+        file, size = found.name, found.stat().st_size
+    elif isinstance(item.model, Entry):
+        file, size = item.model.file, item.model.size
     else:
-        file, size = _on_the_hub(item) if found is None else (found.name, found.stat().st_size)
-        sources = [f"hf:{item.model.repo_id}"]
+        file, size = _on_the_hub(item)
+    sources = [str(s) for s in item.model.sources] if isinstance(item.model, Entry) else [f"hf:{item.model.repo_id}"]
     path = None if found is None else os.fspath(found)
-    known = {"file": file, "size": size, "sources": sources, "path": path}
+    known = {"file": file, "size": size, "size_is_exact": exact, "sources": sources, "path": path}
     return {"type": "plan", "name": item.name, "role": item.role, **known}
 
 
@@ -77,6 +80,7 @@ def _on_the_hub(item: Wanted) -> tuple[str, int | None]:
 
 
 def _plan_line(plan: dict[str, Any]) -> str:
-    size = "size not known" if plan["size"] is None else f"{plan['size'] / 1e6:,.0f} MB"
+    about = "" if plan["size_is_exact"] else "about "
+    size = "size not known" if plan["size"] is None else f"{about}{plan['size'] / 1e6:,.0f} MB"
     where = f"from {', else '.join(plan['sources'])}" if plan["path"] is None else f"is here: {plan['path']}"
     return f"{plan['name']}: {plan['file']}, {size}, {where}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import BadRequestError, Cancelled
+from ..errors import BadRequestError, Cancelled, EdgeSpecError
+from .json_text import json_text
 from .options import (
     SETTINGS,
     given,
@@ -22,6 +22,7 @@ from .options import (
     sampling_options,
     text_file,
 )
+from .saving import Saving
 from .suggested import suggested_sampling
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 @sampling_options
 @click.option("--system", metavar="TEXT", help="System prompt.")
 @click.option("--stop", multiple=True, metavar="TEXT", help="End the answer before TEXT. Repeatable.")
+@click.option("-c", "--continue", "continue_", is_flag=True, help="Go on with the latest conversation.")
+@click.option("--conversation", type=int, metavar="ID", help="Go on with this one; `edgespec history ls` lists them.")
+@click.option("--save/--no-save", default=True, help="Save question and answer; default: --save.")
 @click.option("--raw", is_flag=True, help="Complete the text instead of answering it (no chat template).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @click.option("--jsonl", is_flag=True, help="Print token and round events as JSON lines, then the object of --json.")
@@ -55,15 +59,32 @@ def run(prompt: str | None, **options: Any) -> int:
     text = _prompt(prompt)
     request = _request(options)
     check_options(**request)
+    saving = Saving(options)
+    try:
+        return _answer(text, request, options, saving)
+    finally:
+        saving.close()
+
+
+def _answer(text: str, request: dict[str, Any], options: dict[str, Any], saving: Saving) -> int:
     quiet = options["quiet"]
     with _load(options, quiet=quiet) as llm:
         request |= suggested_sampling(options)
-        stream = llm.stream(_question(llm, text, options, quiet=quiet), **request)
-        with stream, _interruptible(stream):
-            _write(stream, options)
+        raw = _is_raw(llm, options, saving, quiet=quiet)
+        stream = llm.stream(text if raw else _messages(text, options, saving), **request)
+        saving.begin(llm, text, options, raw=raw)
+        failed = False
+        try:
+            with stream, _interruptible(stream):
+                _write(stream, options, saving)
+        except EdgeSpecError:
+            failed = True
+            raise
+        finally:
+            saving.end(stream.reply, failed=failed)
         reply = stream.reply
         if options["as_json"] or options["jsonl"]:
-            click.echo(json.dumps(reply.to_json(), ensure_ascii=False))
+            click.echo(json_text({**reply.to_json(), "conversation": saving.number}))
         if not quiet:
             from .summary import summary
 
@@ -119,16 +140,23 @@ def _suffix_history(options: dict[str, Any]) -> bool:
     return wanted and "suffix" in {name.strip() for name in options["drafter"].split(",")}
 
 
-def _question(llm: LLM, text: str, options: dict[str, Any], *, quiet: bool) -> Any:
-    """The prompt as the model takes it: chat messages, or raw text."""
-    if options["raw"] or llm.template is None:
-        if not options["raw"] and not quiet:
-            click.echo(f"{llm.name} has no chat template: completing the text as it is", err=True)
-        if options["system"] is not None and given("system"):
-            raise BadRequestError("--system needs a chat template; leave it out, or put it into the prompt")
-        return text
+def _is_raw(llm: LLM, options: dict[str, Any], saving: Saving, *, quiet: bool) -> bool:
+    """Whether the text is completed as it is, without a chat template."""
+    if not options["raw"] and llm.template is not None:
+        return False
+    if saving.conversation is not None:
+        raise BadRequestError(f"{llm.name} has no chat template, so it continues no conversation; give another with -m")
+    if not options["raw"] and not quiet:
+        click.echo(f"{llm.name} has no chat template: completing the text as it is", err=True)
+    if options["system"] is not None and given("system"):
+        raise BadRequestError("--system needs a chat template; leave it out, or put it into the prompt")
+    return True
+
+
+def _messages(text: str, options: dict[str, Any], saving: Saving) -> list[dict[str, str]]:
+    """System prompt, the turns so far, the question."""
     system = [] if options["system"] is None else [{"role": "system", "content": options["system"]}]
-    return [*system, {"role": "user", "content": text}]
+    return [*system, *saving.earlier, {"role": "user", "content": text}]
 
 
 @contextmanager
@@ -146,10 +174,11 @@ def _interruptible(stream: Stream) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _write(stream: Stream, options: dict[str, Any]) -> None:
+def _write(stream: Stream, options: dict[str, Any], saving: Saving) -> None:
     from .output import writer
 
     show = writer(options)
     for event in stream.events():
+        saving.event(event)
         show.event(event)
     show.end()

@@ -19,6 +19,7 @@ from ..models.names import resolve
 from ..profile import ALL_LAYERS, LONG, SHORT, SMALLEST, Forced, RuntimeProfile
 from ..tuned import Record, record_of
 from .options import SETTINGS
+from .show_gpu import OnGpu, gpu_json, on_gpu
 from .show_tuned import tuned_json, tuned_line
 from .tables import PLAIN_WIDTH, clean, human_bytes
 
@@ -39,16 +40,20 @@ def show(name: str, ctx_size: int | None, kv_type: str, as_json: bool) -> None:
     head_count_kv (a number, or a list with one per layer), tokenizer (model, pre, vocab_size, bos_id, bos, eos_id, eos,
     eot_id, eot, add_bos), chat_template (the text), memory (n_ctx: the context, by default the one it would have here;
     the bytes it takes: weights, kv, compute, vocabulary, program; free: bytes that are free now; advice: what would
-    help where that is too little), profile (the settings it is fastest with here, and the trials; null until it is
-    first run), tuned (what `edgespec tune` found for the file as a target and as a draft, each with
-    type, path, bytes, since and target), split (no, count; null for a whole file). What a file does not say is null.
+    help where that is too little), gpu (the same for the memory of a GPU, if the build of llama.cpp has one: name,
+    layers that go there or -1 for all, needed, free, advice; else null), profile (the settings it is fastest with
+    here, and the trials; null until it is first run), tuned (what `edgespec tune` found for the file as a target and
+    as a draft, each with type, path, bytes, since and target), split (no, count; null for a whole file). What a file
+    does not say is null.
     """
     header = read_header(resolve(name))
     profile = profile_store.remembered(header, Forced())
     record = record_of(header)
     flash = kv_type not in ("f32", "f16", "bf16") or (profile is not None and profile.choice.flash_attn == "on")
     memory = forecast(header, ctx_size, kv_type=kv_type, flash=flash)
-    facts = describe(header, profile, record, memory)
+    layers = ALL_LAYERS if profile is None else profile.choice.gpu_layers
+    there = on_gpu(header, memory.estimate.n_ctx, layers, kv_type=kv_type, flash=flash)
+    facts = describe(header, profile, record, memory, there)
     if as_json:
         click.echo(json.dumps(facts))
         return
@@ -56,14 +61,16 @@ def show(name: str, ctx_size: int | None, kv_type: str, as_json: bool) -> None:
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
     with console.capture() as capture:
-        console.print(_overview(header, facts, profile, record, memory))
+        console.print(_overview(header, facts, profile, record, memory, there))
         if header.tensors:
             console.print()
             console.print(_types(facts))
     click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
-def describe(header: Header, profile: RuntimeProfile | None, record: Record | None, memory: Forecast) -> dict[str, Any]:
+def describe(
+    header: Header, profile: RuntimeProfile | None, record: Record | None, memory: Forecast, there: OnGpu | None
+) -> dict[str, Any]:
     """The object that --json prints; its keys are in the command's help."""
     tokenizer = header.tokenizer
     total = sum(usage.nbytes for usage in header.quantization)
@@ -99,6 +106,7 @@ def describe(header: Header, profile: RuntimeProfile | None, record: Record | No
         },
         "chat_template": header.chat_template,
         "memory": asdict(memory.estimate) | {"free": memory.fit.free, "advice": list(memory.fit.advice)},
+        "gpu": gpu_json(there),
         "profile": None if profile is None else profile_store.to_json(profile),
         "tuned": tuned_json(header, record),
         "split": {"no": header.split_no, "count": header.split_count} if header.split_count > 1 else None,
@@ -106,7 +114,12 @@ def describe(header: Header, profile: RuntimeProfile | None, record: Record | No
 
 
 def _overview(
-    header: Header, facts: dict[str, Any], profile: RuntimeProfile | None, record: Record | None, memory: Forecast
+    header: Header,
+    facts: dict[str, Any],
+    profile: RuntimeProfile | None,
+    record: Record | None,
+    memory: Forecast,
+    there: OnGpu | None,
 ) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
@@ -130,7 +143,9 @@ def _overview(
         "license": header.license,
         "format": f"GGUF version {header.version}, {len(header.tensors)} tensors",
     }
-    if not memory.fit.fits:
+    if there is not None:
+        rows["on the GPU" if there.fit.fits else "too large"] = str(there.fit)
+    elif not memory.fit.fits:
         rows["too large"] = str(memory.fit)
     if record is not None:
         rows["tuned"] = tuned_line(record)

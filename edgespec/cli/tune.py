@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from ..errors import BadRequestError
 from ..models.names import resolve
 from ..text import sanitize
 from ..tuned import AS_IS, undo
+from .json_text import json_text
 from .options import SETTINGS, SETTINGS_NAMES, settings_options
 from .progress import Steps
 
@@ -54,7 +54,7 @@ def tune(model: str, **options: Any) -> None:
             progress=steps,
         )
     if options["as_json"]:
-        click.echo(json.dumps(report.to_json(models, measured, kept), ensure_ascii=False))
+        click.echo(json_text(report.to_json(models, measured, kept)))
     else:
         _say(kept, models.target, models.draft)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import psutil
 
+from .. import container
 from ..config import read
-from ..machine import logical_cores, physical_cores
+from ..machine import free_memory, logical_cores, physical_cores
 from .finding import Finding, fail, ok, warn
 
-_CGROUP = Path("/sys/fs/cgroup")
 _FEW, _LITTLE = 256e6, 2e9  # bytes of free memory: too few for any model, and for a useful one
 _SWAPPED = 0.25  # share of swap in use that says that memory was short
 
@@ -19,7 +17,7 @@ def threads() -> Finding:
     """Threads to run with, against cores to run on."""
     physical, logical = physical_cores(), logical_cores()
     detail = f"{_count(physical, 'core')} to use, {_count(logical, 'hardware thread')}"
-    quota = _quota()
+    quota = container.cpus()
     wanted = read().settings.get("threads")
     if wanted is not None and isinstance(wanted.value, int) and wanted.value > logical:
         return warn(
@@ -36,13 +34,11 @@ def threads() -> Finding:
 
 
 def memory() -> Finding:
-    """What is free, and the container's limit where that is less."""
-    found = psutil.virtual_memory()
-    free, limit = found.available, _limit()
-    detail = f"{_gb(free)} free of {_gb(found.total)}"
-    if limit is not None and limit < found.total:
-        free = min(free, limit)
-        detail += f", and a container's limit of {_gb(limit)}"
+    """What is free, also of a container's limit."""
+    free, total, limited = free_memory(), psutil.virtual_memory().total, container.memory()
+    detail = f"{_gb(free)} free of {_gb(total)}"
+    if limited is not None and limited.limit < total:
+        detail += f", in a container with a limit of {_gb(limited.limit)}"
     if free < _FEW:
         return fail(detail, "close other programs: no model fits")
     if free < _LITTLE:
@@ -59,35 +55,6 @@ def swap() -> Finding:
     if found.used > _SWAPPED * found.total:
         return warn(detail, "memory was short: close other programs, since weights in swap are slow")
     return ok(detail)
-
-
-def _quota() -> float | None:
-    """CPUs' worth of time that a container allows."""
-    for folder in _groups():
-        allowed, _, period = _read(folder / "cpu.max").partition(" ")
-        if allowed.isdigit() and period.isdigit():
-            return int(allowed) / int(period)
-    return None
-
-
-def _limit() -> int | None:
-    """Bytes of memory that a container allows."""
-    limits = [int(text) for folder in _groups() if (text := _read(folder / "memory.max")).isdigit()]
-    return min(limits, default=None)
-
-
-def _groups() -> list[Path]:
-    """Control groups of this process, the inner one first."""
-    own = next((line[3:] for line in _read(Path("/proc/self/cgroup")).splitlines() if line.startswith("0::")), "/")
-    inner = _CGROUP / own.strip("/")
-    return [inner, *(p for p in inner.parents if p.is_relative_to(_CGROUP))]
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 def _count(number: int, noun: str) -> str:

@@ -31,6 +31,7 @@ from .settings import LoadSettings
 from .vocab import LlamaVocab
 
 _KV_FULL, _ABORTED = 1, 2
+_SLOW_S = 0.1  # a decode that takes longer can be stopped in the middle, however few its tokens
 _SNAPSHOTS = 8  # longest draft on a recurrent model that can roll back
 
 
@@ -59,6 +60,7 @@ class Context:
         self.turn = threading.RLock()  # held from a score() until its rows are read, by whoever shares this context
         self._logits: tuple[int, Rows] | None = None
         self._interrupt = Interrupt()
+        self._slow = False  # the latest decode took so long that a person would notice
         self.decode_seconds = 0.0  # total wall time inside llama.cpp: what is left of a round is ours
         model.opened(self)
         self._window = int(self._lib.llama_model_n_swa(model.handle))
@@ -78,6 +80,11 @@ class Context:
         but not the snapshots. Decodes of single sequences move nothing.
         """
         return 1 if self.model.recurrent and self.can_roll_back else len(self._slots)
+
+    @property
+    def can_trim(self) -> bool:
+        """True where any end of a cache can be forgotten at any time, and saved states have all of it."""
+        return not self.model.recurrent and not self._window
 
     @property
     def memory(self) -> MemoryEstimate:
@@ -177,16 +184,22 @@ class Context:
             size = self._lib.llama_state_seq_get_size(self._handle, slot.id)
             buffer = (ctypes.c_uint8 * size)()
             written = self._lib.llama_state_seq_get_data(self._handle, buffer, size, slot.id)
-            return bytes(buffer[:written])
+            return ctypes.string_at(buffer, written)
 
-    def restore(self, sequence: Sequence, state: bytes, tokens: TokenSequence[int]) -> None:
-        """Set a sequence's state; raises DecodeError if llama.cpp refuses it."""
+    def restore(self, sequence: Sequence, state: bytes | memoryview, tokens: TokenSequence[int]) -> None:
+        """Set a sequence's state, making room for it; raises DecodeError if llama.cpp refuses it.
+
+        llama.cpp trusts what it is given: the state must be whole, and one that this model saved.
+        """
         with self.turn:
             self._require_open()
             self._place(sequence, tokens, [])
             slot = self._slot(sequence)
             self._cut(slot, 0)
             buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
+            while sum(len(s.tokens) for s in self._slots) + len(tokens) > self.n_ctx:
+                if not self._evict([ScoreRequest(sequence, tokens)]):
+                    break
             taken = self._lib.llama_state_seq_set_data(self._handle, buffer, len(state), slot.id)
             if not taken or self._end(slot) != len(tokens):
                 self._lib.llama_memory_seq_rm(self._memory, slot.id, -1, -1)
@@ -373,13 +386,15 @@ class Context:
         """Run the batch. On any failure the caches are back at what their slots say."""
         if any(c.is_set() for c in cancels):
             raise Cancelled("cancelled")
-        self._interrupt.watch(self._handle, self._batch.size, cancels)
+        self._interrupt.watch(self._handle, self._batch.size, cancels, slow=self._slow)
         while True:
             start = time.perf_counter()
             code = self._lib.llama_decode(self._handle, self._batch.struct)
             if code == 0:
                 self._lib.llama_synchronize(self._handle)
-            self.decode_seconds += time.perf_counter() - start
+            took = time.perf_counter() - start
+            self.decode_seconds += took
+            self._slow = took > _SLOW_S
             if code == 0:
                 return
             if code != _KV_FULL and self.model.recurrent:

@@ -11,24 +11,27 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 
+from edgespec.models.offload import Gpu
+
 from ..errors import EdgeSpecError
 
 _TIMEOUT_S = 60
-_GPUS = (1, 2)  # 0: a CPU, 3: an accelerator for parts of a model
+_GPU, _SHARING_GPU = 1, 2  # 0: a CPU, 3: an accelerator for parts of a model
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What a build can compute on. kind: llama.cpp's number of it."""
+    """What a build can compute on. kind: llama.cpp's number of it.  free: bytes of memory; 0: it does not say."""
 
     name: str
     description: str
     kind: int
+    free: int = 0
 
     @property
     def is_gpu(self) -> bool:
         """True for a GPU, with memory of its own or not."""
-        return self.kind in _GPUS
+        return self.kind in (_GPU, _SHARING_GPU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,11 @@ class Facts:
     features: tuple[str, ...]
     offload: bool
     devices: tuple[Device, ...]
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """Where layers go, and what is free there. None: nowhere, or that is not known."""
+        return _gpu(self.devices) if self.offload else None
 
 
 def facts() -> Facts:
@@ -59,6 +67,21 @@ def facts() -> Facts:
         offload=found["offload"],
         devices=tuple(Device(**device) for device in found["devices"]),
     )
+
+
+def gpu_here() -> Gpu | None:
+    """As Facts.gpu, asked in this process: for one that is about to load a model there."""
+    from . import binding
+
+    binding.lib()
+    return _gpu(_devices()) if binding.supports_gpu_offload() else None
+
+
+def _gpu(devices: tuple[Device, ...]) -> Gpu | None:
+    """llama.cpp uses all GPUs with memory of their own, else those that share the machine's."""
+    used = [d for d in devices if d.kind == _GPU] or [d for d in devices if d.kind == _SHARING_GPU]
+    free = sum(device.free for device in used)
+    return Gpu(used[0].name if len(used) == 1 else f"{len(used)} GPUs", free) if free else None
 
 
 def _own() -> Facts:
@@ -105,14 +128,20 @@ def _devices() -> tuple[Device, ...]:
 
     try:
         count, get, kind = libggml.ggml_backend_dev_count, libggml.ggml_backend_dev_get, libggml.ggml_backend_dev_type
+        memory = libggml.ggml_backend_dev_memory
     except AttributeError:
         return ()
     count.restype, get.restype, get.argtypes = ctypes.c_size_t, ctypes.c_void_p, (ctypes.c_size_t,)
-    handles = [ctypes.c_void_p(get(number)) for number in range(count())]
-    return tuple(
-        Device(_text(libggml, "ggml_backend_dev_name", h), _text(libggml, "ggml_backend_dev_description", h), kind(h))
-        for h in handles
-    )
+    memory.restype = None
+    found = []
+    for number in range(count()):
+        handle = ctypes.c_void_p(get(number))
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        memory(handle, ctypes.byref(free), ctypes.byref(total))
+        name = _text(libggml, "ggml_backend_dev_name", handle)
+        description = _text(libggml, "ggml_backend_dev_description", handle)
+        found.append(Device(name, description, kind(handle), free.value))
+    return tuple(found)
 
 
 if __name__ == "__main__":

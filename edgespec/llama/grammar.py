@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import re
 from typing import Any
@@ -104,10 +105,24 @@ def _check_structure(source: str) -> None:
             raise BadRequestError(f"the grammar repeats {least[:12]} to {most[:12]} times; write {{least,most}}")
 
 
+@functools.cache
+def _converter() -> type[Any]:
+    """The binding's converter, which forgets that a backslash in JSON text (a quote in a name, an umlaut) needs another
+    one in a grammar."""
+    from llama_cpp.llama_grammar import SchemaConverter
+
+    class Converter(SchemaConverter):  # type: ignore[misc]  # the binding has no types
+        def _format_literal(self, literal: str) -> Any:
+            """literal: JSON text, or one character."""
+            if len(literal) > 1 and literal[0] == '"':
+                literal = json.dumps(json.loads(literal), ensure_ascii=False)
+            return super()._format_literal(literal.replace("\\", "\\\\"))
+
+    return Converter
+
+
 def schema_to_gbnf(schema: str) -> str:
     """GBNF for a JSON schema given as JSON text. Raises BadRequestError for what is not a schema."""
-    from llama_cpp.llama_grammar import json_schema_to_gbnf
-
     try:
         parsed = json.loads(schema)
     except (ValueError, RecursionError) as error:
@@ -115,7 +130,9 @@ def schema_to_gbnf(schema: str) -> str:
     if not isinstance(parsed, dict):
         raise BadRequestError("the JSON schema must be a JSON object")
     try:
+        converter = _converter()(prop_order={}, allow_fetch=False, dotall=False, raw_pattern=False)
+        converter.visit(converter.resolve_refs(parsed, "schema"), "")
         # The binding's rule lets strings contain raw control characters, which JSON forbids.
-        return str(json_schema_to_gbnf(json.dumps(parsed))).replace(_BINDING_CHAR, _JSON_CHAR)
+        return str(converter.format_grammar()).replace(_BINDING_CHAR, _JSON_CHAR)
     except Exception as error:  # the converter raises whatever its parsing stumbles on
         raise BadRequestError(f"this JSON schema cannot be turned into a grammar: {error}") from error

@@ -43,10 +43,10 @@ class Interrupt:
         self._callback: Any = None  # llama.cpp keeps the pointer
         self.error: BaseException | None = None
 
-    def watch(self, context: Any, size: int, events: Sequence[threading.Event]) -> None:
-        """Let any of `events` stop the next decode of `size` tokens, if it is a long one."""
+    def watch(self, context: Any, size: int, events: Sequence[threading.Event], *, slow: bool = False) -> None:
+        """Let any of `events` stop the next decode of `size` tokens, if it is a long one, or `slow` says so."""
         self.error = None
-        if size >= _WATCHED_FROM:
+        if size >= _WATCHED_FROM or slow:
             asked = self._asked(events)
             next(asked)
             self._callback = self._type(asked.send)

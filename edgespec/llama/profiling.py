@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 
 from edgespec.models.header import Header, read_header
+from edgespec.models.memory import default_context
+from edgespec.models.offload import layers_that_fit
 
 from .. import profile_store
 from ..errors import EdgeSpecError
@@ -31,6 +33,7 @@ from ..profile import (
 from ..scoring import ScoreRequest
 from . import binding, probe
 from .context import Context
+from .facts import gpu_here
 from .model import Model, repackable
 from .sequence import Sequence
 from .settings import LoadSettings
@@ -68,7 +71,8 @@ def runtime_profile(
         profile = _measured(header, forced, space, announce)
     failed = _offload_failed(profile)
     if announce and failed:
-        announce(f"{path.name} runs on the CPU, the GPU did not take it ({failed.error}); --gpu-layers -1 tries again")
+        helps = _gpu_advice(header, forced.kv_type)
+        announce(f"{path.name} runs on the CPU, the GPU did not take it ({failed.error}); {helps}")
     return profile
 
 
@@ -91,6 +95,13 @@ def _offload_failed(profile: RuntimeProfile) -> Trial | None:
     if profile.choice.gpu_layers:
         return None
     return next((trial for trial in profile.trials if trial.choice.gpu_layers and trial.error), None)
+
+
+def _gpu_advice(header: Header, kv_type: str) -> str:
+    gpu = gpu_here()
+    tokens = default_context(header, kv_type=kv_type, flash=True)
+    layers = 0 if gpu is None else layers_that_fit(header, tokens, gpu.free, kv_type=kv_type, flash=True)
+    return f"--gpu-layers {layers} fits on {gpu.name}" if gpu and layers else "--gpu-layers -1 tries again"
 
 
 def applied(settings: LoadSettings, profile: RuntimeProfile) -> LoadSettings:

@@ -49,7 +49,7 @@ class Sequence:
         """The cache's state as bytes, for restore()."""
         return self._context.save(self)
 
-    def restore(self, state: bytes, tokens: TokenSequence[int]) -> None:
+    def restore(self, state: bytes | memoryview, tokens: TokenSequence[int]) -> None:
         """Put back what save() gave; `tokens` are what the cache held then."""
         self._context.restore(self, state, tokens)
 

@@ -26,6 +26,7 @@ class LlamaVocab:
         self.bos = self._id(self._lib.llama_vocab_bos(self._pointer))
         self.eos = self._id(self._lib.llama_vocab_eos(self._pointer))
         self.add_bos: bool = bool(self._lib.llama_vocab_get_add_bos(self._pointer))
+        self.add_eos: bool = bool(self._lib.llama_vocab_get_add_eos(self._pointer))
         self.add_space_prefix = add_space_prefix and self.type == "spm"
         self._pieces: dict[int, bytes] = {}
         self._eog: dict[int, bool] = {}
@@ -116,9 +117,12 @@ class LlamaVocab:
     def tokenize(self, text: str | bytes, *, special: bool) -> list[int]:
         """Token ids of `text`, without BOS or EOS.
 
-        special: let control-token texts become control tokens. Never true for what a user typed.
+        special: let control-token texts become control tokens. Never true for what a user typed.  Bytes that are no
+        UTF-8 are read as U+FFFD: llama.cpp ends the process at some of them (a code point above U+10FFFF).
         """
-        data = text.encode("utf-8", "replace") if isinstance(text, str) else text
+        if not isinstance(text, str):
+            text = text.decode("utf-8", "replace")
+        data = text.encode("utf-8", "replace")
         size = len(data) + 16
         while True:
             buffer = (ctypes.c_int32 * size)()

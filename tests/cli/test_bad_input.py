@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from edgespec_command import EDGESPEC, RUN, Cli, Models, Result
+from edgespec_command import EDGESPEC, RUN, Models, Result
 
 OPTIONS: list[tuple[tuple[str, ...], str]] = [
     (("",), "the prompt is empty"),
@@ -107,20 +106,20 @@ def test_a_draft_of_another_vocabulary_names_the_first_difference(chat, models):
     refused(chat("hi", "--draft", models.mismatched), 4, words)
 
 
-@pytest.fixture(scope="module")
-def option_results(chat: Cli) -> list[Result]:
-    """The results of all OPTIONS, some at a time."""
-    with ThreadPoolExecutor(3) as pool:
-        return list(pool.map(lambda row: chat(*row[0]), OPTIONS))
-
-
-@pytest.mark.parametrize("row", range(len(OPTIONS)), ids=[" ".join(row[0]).replace("\n", "~") for row in OPTIONS])
-def test_an_option_out_of_range(option_results, row):
-    refused(option_results[row], 2, OPTIONS[row][1])
+@pytest.mark.parametrize(("arguments", "words"), OPTIONS, ids=[" ".join(row[0]).replace("\n", "~") for row in OPTIONS])
+def test_an_option_out_of_range(chat, arguments, words):
+    refused(chat(*arguments), 2, words)
 
 
 def test_an_unknown_command_exits_2(cli):
     refused(cli.run([*EDGESPEC, "dance"]), 2, "No such command 'dance'")
+
+
+def test_a_process_exits_with_the_code(chat, files, models):
+    refused(chat.process("hi", "--temperature", "nan"), 2, "temperature is nan")
+    refused(chat.process("hi", "--draft", files["missing"]), 3, "no such file")
+    refused(chat.process("hi", "--draft", models.mismatched), 4, "cannot draft for this model")
+    refused(chat.process("k7" * 600), 5, "and the context of 512")
 
 
 def test_a_biased_token_must_be_in_the_vocabulary(chat):
@@ -187,5 +186,5 @@ def test_bytes_that_are_no_text_are_read_as_replacements(chat, llm, data):
 
 @pytest.mark.skipif(os.name != "posix", reason="arguments are bytes on POSIX")
 def test_an_argument_that_is_no_text_is_read_as_replacements(chat):
-    result = chat(b"caf\xe9", "--system", b"\xff", "-n", "2", "--json")
+    result = chat.process(b"caf\xe9", "--system", b"\xff", "-n", "2", "--json")
     assert result.code == 0, result.err

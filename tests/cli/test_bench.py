@@ -16,7 +16,7 @@ QUICK = ("--prompts", "2", "-n", "8", "--ctx-size", "1024", "--threads", "1")
 
 
 def bench(cli: Cli, *arguments: Any) -> Result:
-    return cli.run([*EDGESPEC, "bench", *QUICK, *arguments])
+    return cli.here("bench", *QUICK, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def test_bad_usage_is_one_line(cli, models, arguments, message):
 
 
 def test_a_prompt_that_does_not_fit_ends_it_before_anything_is_timed(cli, models):
-    done = cli.run([*EDGESPEC, "bench", "-m", models.chat, "--ctx-size", "32", "--workload", "edit"])
+    done = cli.here("bench", "-m", models.chat, "--ctx-size", "32", "--workload", "edit")
     assert (done.code, done.out) == (5, "")
     assert "prompt 01-inventory.py has" in done.err
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from edgespec_command import EDGESPEC, RUN, Cli, Models, Result
+from edgespec_command import EDGESPEC, Cli, Models, Result
 
 from edgespec.config import KEYS
 
 SHORT = ("--ctx-size", "512", "--json", "hi")
 
 
-def configure(cli: Cli, *words: str | Path, **options: Any) -> Result:
-    return cli.run([*EDGESPEC, "config", *words], **options)
+def configure(cli: Cli, *words: str | Path) -> Result:
+    return cli.here("config", *words)
 
 
 def with_variables(cli: Cli, **variables: str) -> Cli:
@@ -77,7 +76,7 @@ def test_what_does_not_fit_a_run_gives_way(own: Cli, models: Models) -> None:
 
 
 def test_a_relative_path_is_made_absolute(own: Cli, models: Models) -> None:
-    done = configure(own, "set", "model", models.chat.name, cwd=models.chat.parent)
+    done = own.run([*EDGESPEC, "config", "set", "model", models.chat.name], cwd=models.chat.parent)
     assert done.out == f"model = {models.chat}\n"
     assert configure(own, "set", "model", "smollm2-135m").out == "model = smollm2-135m\n"
 
@@ -130,19 +129,19 @@ def test_a_broken_file_stops_all_but_who_mends_it(own: Cli, models: Models) -> N
     file = Path(own.env["EDGESPEC_HOME"]) / "config.toml"
     file.write_text("# mine\ntempature = 3\ntop_k = -4\n", "utf-8")
     for command in (["run", "hi"], ["show", models.chat], ["bench"]):
-        done = own.run([*EDGESPEC, *command])
+        done = own.here(*command)
         assert (done.code, done.out) == (2, "")
         assert done.err.startswith(f"edgespec: {file}: unknown key 'tempature'; did you mean temperature?")
         assert done.err.count("\n") == 1
-    assert own.run([*RUN, "--help"]).code == 0
-    assert own.run([*RUN, "--", "--help"]).code == 2  # that is a prompt
+    assert own.here("run", "--help").code == 0
+    assert own.here("run", "--", "--help").code == 2  # that is a prompt
     assert configure(own, "path").out == f"{file}\n"
     shown = configure(own, "show")
     assert (shown.code, shown.err.count("\n")) == (0, 2)
     assert configure(own, "unset", "tempature").code == 0
     assert configure(own, "set", "top_k", "4").code == 0
     assert file.read_text("utf-8") == "# mine\ntop_k = 4\n"
-    assert own.run([*EDGESPEC, "show", models.chat]).code == 0
+    assert own.here("show", models.chat).code == 0
 
 
 def test_a_file_that_is_no_toml(own: Cli) -> None:

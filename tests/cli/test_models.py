@@ -1,4 +1,4 @@
-"""`edgespec ls`, `rm` and `pair`: the real command on tiny models in a person's folders."""
+"""`edgespec ls`, `rm` and `pair` on tiny models in a person's folders."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from edgespec.models.usage import Lease
 from edgespec.tiny_gguf import TinyVocab, write_tiny
 from edgespec.tuned import Finding, Record, Trial, folder_of, write_record
 from model_places import Places, make_places, put_in_hub
+from wheel_index import entry_text
 
 LS_KEYS = {
     "name", "path", "origin", "size", "quantization", "context_length", "tokenizer_id", "drafts", "last_used", "error",
@@ -39,7 +40,7 @@ def person(places: Places) -> Cli:
 
 
 def edgespec(person: Cli, *arguments: str | Path) -> Result:
-    return person.run([*EDGESPEC, *arguments])
+    return person.here(*arguments)
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_ls_of_nothing(person: Cli) -> None:
     result = edgespec(person, "ls")
     assert (result.code, result.out) == (0, "")
     assert "edgespec pull" in result.err
-    assert edgespec(person, "ls", "--json").out == "[]\n"
+    assert person.run([*EDGESPEC, "ls", "--json"]).out == "[]\n"
 
 
 def test_ls_lists_models_with_their_drafts(person: Cli, family: Places) -> None:
@@ -174,7 +175,7 @@ def test_rm_refuses_what_is_loaded(person: Cli, family: Places, monkeypatch: pyt
         monkeypatch.setenv(name, value)
     lease = Lease([family.own / "large.gguf"])
     try:
-        result = edgespec(person, "rm", "large", "--yes")
+        result = person.run([*EDGESPEC, "rm", "large", "--yes"])  # another process
     finally:
         lease.end()
     assert result.code == 1
@@ -219,7 +220,23 @@ def test_the_best_draft_is_used_from_then_on_until_forgotten(person: Cli, family
     assert edgespec(person, "pair", "large", "--forget").out == "no draft was remembered\n"
 
 
-def test_pair_can_measure(person: Cli, family: Places) -> None:
+def test_the_catalogues_partner_is_named_where_sizes_promise_nothing(
+    person: Cli, places: Places, models: Models
+) -> None:
+    text = ""
+    for name, model, more in (("big", models.chat, {"draft": "'small'"}), ("small", models.draft, {})):
+        content = Path(shutil.copy(model, places.own / f"{name}.gguf")).read_bytes()
+        text += entry_text(name, content, [], hub=f"maker/{name}", **more)
+    (places.own.parent / "catalog.toml").write_text(text)
+    paired = edgespec(person, "pair", "big")
+    line = "drafting with small.gguf, the catalogue's partner (--draft none: without)"
+    assert paired.out.splitlines()[-1] == f"{line}; --measure tells whether it pays here"
+    assert line in person("-m", "big", "--raw", "-n", "2", "x").err
+
+
+def test_pair_can_measure(person: Cli, family: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    # One thread, as everywhere here: two of them wait for each other where the machine has other work.
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0}, raising=False)
     result = edgespec(person, "pair", "large", "--measure", "--json")
     assert result.code == 0, result.err
     found = by_name(result.items, "draft")

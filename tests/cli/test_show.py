@@ -22,7 +22,7 @@ MODELS = Path(os.environ.get("EDGESPEC_TEST_MODELS", "~/.cache/edgespec-test-mod
 JSON_KEYS = {
     "path", "file_size", "gguf_version", "architecture", "name", "license", "parameters", "quantization", "types",
     "context_length", "block_count", "embedding_length", "head_count", "head_count_kv", "tokenizer", "chat_template",
-    "memory", "profile", "tuned", "split",
+    "memory", "gpu", "profile", "tuned", "split",
 }  # fmt: skip
 
 
@@ -96,6 +96,7 @@ def test_json_has_the_documented_keys_and_the_files_values(tiny):
     assert (facts["name"], facts["architecture"], facts["context_length"]) == ("Tiny Model", "llama", 512)
     assert facts["chat_template"] == "{{ 'a' }}\nsecond"
     assert facts["split"] is None
+    assert facts["gpu"] is None
     assert set(facts["types"][0]) == {"type", "tensors", "bytes", "share"}
     assert sum(usage["share"] for usage in facts["types"]) == pytest.approx(1)
     tokenizer = facts["tokenizer"]

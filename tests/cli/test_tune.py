@@ -45,7 +45,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def tune(cli: Cli, *arguments: Any) -> Result:
-    return cli.run([*EDGESPEC, "tune", "--threads", "1", *arguments])
+    return cli.here("tune", "--threads", "1", *arguments)
 
 
 Timed = Callable[..., Invoked]
@@ -101,7 +101,7 @@ def test_a_pair_is_measured_used_and_taken_back(cli: Cli, pair: tuple[Path, Path
     assert all(0 < t["overlap"] < 1 and 1 <= t["k"] <= 8 for t in found["drafting"]["trials"])
     assert before == (target.read_bytes(), draft.read_bytes())
     used = found["drafting"]
-    shown = json.loads(cli.run([*EDGESPEC, "show", draft, "--json"]).out)["tuned"]
+    shown = json.loads(cli.here("show", draft, "--json").out)["tuned"]
     assert shown["target"] is None
     assert (shown["draft"]["type"], shown["draft"]["target"]) == (used["used"], "large.gguf")
     assert (shown["draft"]["path"] or str(draft)) == used["path"]
@@ -160,7 +160,7 @@ def test_yes_takes_the_recommended_target(cli: Cli, pair: tuple[Path, Path], tim
         assert len(llm.notes) == 2
     with edgespec.load(target, draft=draft, ctx_size=256, threads=1, tuned=False) as llm:
         assert (llm.name, llm.notes) == ("large.gguf", ())
-    table = cli.run([*EDGESPEC, "show", target]).out
+    table = cli.here("show", target).out
     (line,) = [line for line in table.splitlines() if line.startswith("tuned ")]
     assert "as the target, on " in line
     assert "its q8_0 copy, 0.5 MB, plain steps 2.00x as fast, perplexity" in line
@@ -174,7 +174,7 @@ def test_a_target_is_not_changed_without_a_word(cli: Cli, pair: tuple[Path, Path
     )
     assert done.stdout.splitlines()[-1] == "target: large.gguf is used as it is"
     assert model_of(cli, pair[0], "-q") == ("large.gguf", "")
-    assert "tuned          as the target, on " in cli.run([*EDGESPEC, "show", pair[0]]).out
+    assert "tuned          as the target, on " in cli.here("show", pair[0]).out
 
 
 @pytest.mark.parametrize(("typed", "name"), [("y\n", "large-q8_0.gguf"), ("n\n", "large.gguf"), ("\n", "large.gguf")])
@@ -222,7 +222,7 @@ def test_the_target_may_be_left_alone(cli: Cli, pair: tuple[Path, Path], timed: 
     assert [t["type"] for t in found["target"]["trials"]] == ["as it is"]
     assert found["target"]["trials"][0]["perplexity"] is None
     assert found["drafting"]["used"] == "q8_0"
-    assert json.loads(cli.run([*EDGESPEC, "show", pair[0], "--json"]).out)["tuned"] is None
+    assert json.loads(cli.here("show", pair[0], "--json").out)["tuned"] is None
 
 
 @pytest.mark.parametrize("damage", ["record", "copy"])
@@ -272,7 +272,7 @@ def test_ctrl_c_leaves_everything_as_it_was(cli: Cli, pair: tuple[Path, Path], s
         out, err = child.communicate(timeout=30)
     assert (child.returncode, out, err.strip()) == (130, b"", b"")
     assert left(cli) == []
-    assert json.loads(cli.run([*EDGESPEC, "show", pair[0], "--json"]).out)["tuned"] is None
+    assert json.loads(cli.here("show", pair[0], "--json").out)["tuned"] is None
 
 
 @pytest.mark.parametrize(

@@ -1,73 +1,66 @@
-"""Our own share of a round: wall time outside llama_decode, of target and draft together."""
+"""Our own share of a round: wall time outside llama_decode, of target and draft together, with rounds planned."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from edgespec.drafters import ChainDrafter, LookupDrafter, ModelDrafter
-from edgespec.drafting import Drafter
-from edgespec.generation import Generation, GenerationRequest
-from edgespec.llama import Context, LoadSettings, Model
-from edgespec.sampling import SamplingParams
+import edgespec
+from edgespec.api import LLM
 from edgespec.stats import RoundEvent
 from edgespec.workloads import prompts
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.soak]
 
-SAMPLING = {"greedy": SamplingParams(temperature=0.0), "default": SamplingParams(seed=1)}
+SAMPLING: dict[str, dict[str, float | int | str]] = {
+    "greedy": {"temperature": 0.0, "verify": "block"},
+    "default": {"seed": 1, "verify": "block"},
+}
+_TOKENS = 128
 
 
-def _share(contexts: list[Context], drafter: Drafter | None, params: SamplingParams, tokens: int) -> float:
-    """Share of the rounds' wall time that is spent outside llama.cpp's decodes."""
-    target = contexts[0]
-    text = f"<|im_start|>user\n{prompts('code')[0].text}<|im_end|>\n<|im_start|>assistant\n"
-    request = GenerationRequest(
-        prompt=tuple(target.vocab.tokenize(text, special=True)),
-        params=params,
-        max_tokens=tokens,
-        draft_max=3 if drafter else 0,
-    )
-    generation = Generation(target, request, drafter)
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EDGESPEC_HOME", str(tmp_path))
+    return tmp_path
+
+
+def _shares(llm: LLM, sampling: str) -> tuple[float, float]:
+    """Share of the rounds' wall time outside llama.cpp's decodes, and tokens for each round, over three prompts."""
+    contexts = [c for c in (llm.target, llm.draft) if c is not None]
     inside = total = 0.0
-    before = None
-    for event in generation:
-        now = sum(c.decode_seconds for c in contexts)
-        if isinstance(event, RoundEvent):
-            inside += now - (before if before is not None else now)
-            total += (event.draft_ms + event.verify_ms + event.other_ms) / 1000
-        if isinstance(event, RoundEvent) or before is None:
-            before = now
-    return 1 - inside / total
+    rounds = produced = 0
+    for prompt in prompts("code")[:3]:
+        before = None
+        with llm.stream(prompt.messages, max_tokens=_TOKENS, **SAMPLING[sampling]) as stream:
+            for event in stream.events():
+                now = sum(c.decode_seconds for c in contexts)
+                if isinstance(event, RoundEvent):
+                    assert before is not None
+                    inside += now - before
+                    total += (event.draft_ms + event.verify_ms + event.other_ms) / 1000
+                    rounds, produced = rounds + 1, produced + event.produced
+                if isinstance(event, RoundEvent) or before is None:
+                    before = now
+    return 1 - inside / total, produced / rounds
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("sampling", list(SAMPLING))
-@pytest.mark.parametrize("mode", ["plain", "lookup", "model"])
-def test_share_on_the_1_5b(qwen_q4_target: Path, qwen_q4_draft: Path, mode: str, sampling: str, record) -> None:
-    _check_share([qwen_q4_target, qwen_q4_draft], mode, sampling, 0.03, record)
+@pytest.mark.parametrize("drafter", ["none", "auto"])
+def test_share_on_the_1_5b(qwen_q4_target: Path, qwen_q4_draft: Path, drafter: str, sampling: str, record) -> None:
+    draft = "none" if drafter == "none" else qwen_q4_draft
+    with edgespec.load(qwen_q4_target, draft=draft, drafter=drafter, ctx_size=1024) as llm:
+        share, tau = _shares(llm, sampling)
+    record(drafter=drafter, sampling=sampling, share=share, tau=tau)
+    assert share <= 0.02
+    assert (tau > 1.2) == (drafter == "auto")
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("sampling", list(SAMPLING))
-@pytest.mark.parametrize("mode", ["plain", "lookup", "model"])
-def test_share_on_the_135m(starter: Path, mode: str, sampling: str, record) -> None:
-    _check_share([starter, starter], mode, sampling, 0.08, record)
-
-
-def _check_share(paths: list[Path], mode: str, sampling: str, bar: float, record) -> None:
-    with ExitStack() as stack:
-        contexts = []
-        for path in paths if mode == "model" else paths[:1]:
-            model = stack.enter_context(Model(path, LoadSettings(n_ctx=1024)))
-            contexts.append(stack.enter_context(Context(model)))
-        drafter: Drafter | None = None
-        if mode == "lookup":
-            drafter = LookupDrafter()
-        elif mode == "model":
-            drafter = ChainDrafter([LookupDrafter(), ModelDrafter(contexts[1])])
-        share = _share(contexts, drafter, SAMPLING[sampling], 100)
-    record(mode=mode, sampling=sampling, share=share)
-    assert share <= bar
+@pytest.mark.parametrize("drafter", ["none", "auto"])
+def test_share_on_the_135m(starter: Path, drafter: str, sampling: str, record) -> None:
+    with edgespec.load(starter, draft="none", drafter=drafter, ctx_size=1024) as llm:
+        share, tau = _shares(llm, sampling)
+    record(drafter=drafter, sampling=sampling, share=share, tau=tau)
+    assert share <= 0.06

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 import edgespec
 from edgespec import LLM, ContextFullError
 from edgespec.forks import explain_fork
+from edgespec.history import History
 from edgespec.models.catalog import catalog
 from edgespec.models.names import find_file
 
@@ -136,3 +138,24 @@ def test_twenty_thousand_repetitions_through_a_pipe():
     assert re.fullmatch(
         rb"edgespec: the prompt has \d+ tokens and the context of 1024 has room for 1023; [^\n]*\n", done.stderr
     )
+
+
+def test_plain_chat_answers_and_remembers(tmp_path):
+    assert FOUND is not None
+    env = {**os.environ, "EDGESPEC_HOME": str(tmp_path)}
+    # All settings are named, and nothing is guessed: a new home would measure first.
+    forced = ["--threads", "1", "--gpu-layers", "0", "--buffers", "repack", "--flash-attn", "off", "--drafter", "none"]
+    options = ["--ctx-size", "1024", "--temperature", "0", "-n", "24", *forced]
+    command = [sys.executable, "-m", "edgespec", "chat", "--plain", "-m", str(FOUND), *options]
+
+    def say(text: str, *options: str) -> str:
+        done = subprocess.run([*command, *options], input=text.encode(), env=env, capture_output=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode()
+
+    assert "Paris" in say("What is the capital of France? Answer in one short sentence.")
+    assert say("Say that again.", "--continue").strip()
+    with History(tmp_path / "history" / "history.db") as history:
+        (conversation,) = history.conversations()
+        assert [m.role for m in history.path(conversation.id)] == ["user", "assistant"] * 2
+        assert history.details(history.path(conversation.id)[-1].id).tokens

@@ -18,9 +18,9 @@ from edgespec.profile import Choice, Forced
 
 pytestmark = pytest.mark.real
 
-# Speed behind 1,024 tokens over the library's defaults, at least.
-# 0.97 is 1.0 but for noise: what gains less than 3% is not taken.
-BARS = {"starter": 1.5, "qwen_q4_draft": 1.2, "qwen_q4_target": 0.97}
+# Speed behind 1,024 tokens over the library's defaults, at least. The library's own settings, where they are chosen,
+# are compared with themselves and count as 1.0.
+BARS = {"starter": 1.5, "qwen_q4_draft": 1.2, "qwen_q4_target": 1.0}
 _ROUNDS = 7
 
 
@@ -77,6 +77,8 @@ def test_tuned_plain_against_the_librarys_defaults(model: str, request: pytest.F
                 found.append(trial.long_ms)
 
     def over(choice: Choice) -> float:
+        if choice == tuned:
+            return 1.0
         return statistics.median(b / a for a, b in zip(times[tuned], times[choice], strict=True))
 
     record(

@@ -59,8 +59,10 @@ def context(name: str) -> click.Context:
 
 
 def options(name: str) -> dict[str, click.Option]:
-    """Every spelling of a command's options, --help too."""
-    found = [p for p in command(name).get_params(context(name)) if isinstance(p, click.Option)]
+    """Every spelling of a command's options, --help too; of a group, also those of its commands."""
+    whole = command(name)
+    parts = [whole, *whole.commands.values()] if name and isinstance(whole, click.Group) else [whole]
+    found = [p for part in parts for p in part.get_params(context(name)) if isinstance(p, click.Option)]
     return {spelling: option for option in found for spelling in (*option.opts, *option.secondary_opts)}
 
 

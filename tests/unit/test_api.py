@@ -11,8 +11,8 @@ import pytest
 
 import edgespec
 from edgespec import LLM, BadRequestError, ContextFullError, ModelLoadError, Reply, TokenEvent
-from edgespec.chat import Message
 from edgespec.llama import Context, LoadSettings, Model
+from edgespec.messages import Message
 from edgespec.scoring import ScoreRequest
 from edgespec.stats import RoundEvent
 from edgespec.tiny_gguf import CHATML_TEMPLATE

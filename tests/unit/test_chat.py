@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgespec.chat import ChatTemplate, Message, encode_chat, encode_text, parse_messages
+from edgespec.chat import ChatTemplate, encode_chat, encode_text, parse_messages
 from edgespec.errors import BadRequestError
+from edgespec.messages import Message
 from edgespec.text import RUN_LIMIT
 
 SPECIALS = ("<s>", "</s>", "<|turn|>", "<|end|>", "<|turn", "<think>", "</think>", "<table>", "  ")

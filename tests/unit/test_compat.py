@@ -25,6 +25,8 @@ OTHERS = {
     "one token differs": TinyVocab(swap=(40, 300)),
     "another end token": TinyVocab(eos="<|endoftext|>"),
     "adds BOS": TinyVocab(add_bos=True),
+    "adds EOS": TinyVocab(add_eos=True),
+    "does not add EOS, and says so": TinyVocab(add_eos=False),
     "another kind": TinyVocab(kind="spm"),
     "llama3 adds BOS by itself": TinyVocab(pre="llama-bpe"),
 }
@@ -41,7 +43,7 @@ def test_headers_agree_with_loaded_models(tiny: Tiny, case: str) -> None:
         for model in (target, draft):
             vocabulary = FileVocabulary(model.header)
             assert list(vocabulary.texts) == model.vocab.texts
-            for fact in ("type", "size", "bos", "add_bos"):
+            for fact in ("type", "size", "bos", "add_bos", "eos", "add_eos"):
                 assert getattr(vocabulary, fact) == getattr(model.vocab, fact)
 
 
@@ -50,6 +52,8 @@ def test_the_first_differing_token_is_named(tiny: Tiny) -> None:
     assert (verdict.ok, verdict.first_difference) == (False, 40)
     texts = BASE_VOCAB.tokens()
     assert verdict.reason == f"token 40 is {texts[40]!r} in the target and {texts[300]!r} in the draft"
+    ends = compatible(read_header(tiny()), read_header(tiny(vocab=TinyVocab(add_eos=True)))).reason
+    assert ends == f"EOS differs: target adds none, draft adds token {texts.index('<|im_end|>')}"
     other_kind = compatible(read_header(tiny()), read_header(tiny(vocab=TinyVocab(kind="spm"))))
     assert other_kind.first_difference == 5
     assert "the tokenizers differ: target bpe, draft spm; token 5 is " in other_kind.reason

@@ -40,7 +40,9 @@ VALUES: dict[str, tuple[str, str, Any, tuple[str, ...]]] = {
     "repeat_penalty": ("1.1", "1.1", 1.1, ("0.0", '"x"')),
     "frequency_penalty": ("-0.5", "-0.5", -0.5, ("200.0",)),
     "presence_penalty": ("0.5", "0.5", 0.5, ("-200.0",)),
+    "save": ("false", "false", False, ('"no"', "0")),
     "system": ('"Be brief."', "Be brief.", "Be brief.", ('""', "3")),
+    "theme": ('"nord"', "nord", "nord", ('""', "3")),
     "color": ('"never"', "never", "never", ('"red"', "true")),
 }
 
@@ -87,15 +89,25 @@ def test_a_value_that_is_refused(name: str, bad: str, file: Path) -> None:
         read({}).checked()
 
 
-@pytest.mark.parametrize("name", [name for name in KEYS if name != "color"])
+@pytest.mark.parametrize("name", [name for name, key in KEYS.items() if "run" in key.commands])
 def test_every_key_reaches_run_and_the_command_line_wins(name: str, file: Path) -> None:
     toml, _, value, _ = VALUES[name]
     assert params("run", "hi")[name] != value
     file.write_text(f"{name} = {toml}\n", "utf-8")
     assert params("run", "hi")[name] == value
     option = next(p for p in command("run").params if p.name == name)
-    other = ["--no-suffix-history"] if name == "suffix_history" else [option.opts[-1], "1"]
-    assert params("run", "hi", *other)[name] == (False if name == "suffix_history" else type(value)(1))
+    if isinstance(value, bool):
+        assert params("run", "hi", *(option.secondary_opts if value else option.opts))[name] is not value
+    else:
+        assert params("run", "hi", option.opts[-1], "1")[name] == type(value)(1)
+
+
+def test_the_chat_takes_what_run_takes_and_its_theme(file: Path) -> None:
+    file.write_text("".join(f"{key} = {VALUES[key][0]}\n" for key in KEYS if key != "color"), "utf-8")
+    file.write_text(file.read_text("utf-8") + '[keys]\nnew = "f9"\n', "utf-8")
+    found = params("chat")
+    assert all(found[key] == VALUES[key][2] for key in KEYS if key != "color")
+    assert not read({}).problems
 
 
 @pytest.mark.parametrize("name", ["bench", "verify"])
@@ -119,7 +131,9 @@ def test_load_and_stream_take_what_they_are_given(file: Path) -> None:
     found = read({}).checked()
     signature(load).bind(**found.defaults("load"))
     split_options(found.defaults("stream"))
-    assert len(found.defaults("load")) + len(found.defaults("stream")) == len(KEYS) - len({"system", "color"})
+    assert len(found.defaults("load")) + len(found.defaults("stream")) == len(KEYS) - len(
+        {"save", "system", "theme", "color"}
+    )
 
 
 @pytest.mark.parametrize(

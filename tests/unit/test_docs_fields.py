@@ -20,16 +20,18 @@ from edgespec.bench.report import to_json
 from edgespec.bench.runner import Settings, run_bench
 from edgespec.bench.statistics import Run
 from edgespec.checks.report import IdentityResult, LawResult, Report
-from edgespec.cli import ls, pair, rm
+from edgespec.cli import history, ls, pair, rm
 from edgespec.cli.pull import plan_json, result_json
 from edgespec.cli.pull_progress import progress_json
 from edgespec.cli.show import describe
+from edgespec.cli.show_gpu import OnGpu
 from edgespec.config import KEYS, variable
 from edgespec.costs import CostTable
 from edgespec.doctor import CHECKS
+from edgespec.history import History
 from edgespec.models.catalog import catalog
 from edgespec.models.header import read_header
-from edgespec.models.memory import forecast
+from edgespec.models.memory import Fit, forecast
 from edgespec.models.pulling import Wanted
 from edgespec.profile import Choice, RuntimeProfile, Trial
 from edgespec.reply import Reply
@@ -96,7 +98,8 @@ def test_json_fields() -> None:
     stats = GenerationStats()
     stats.record(ROUND)
     reply = Reply(text="", tokens=(), logprobs=(), finish_reason="stop", model="", drafter="", stats=stats)
-    fields = {p.replace("widths.2", "widths.ROWS") for p in paths(reply.to_json())}
+    found = {**reply.to_json(), "conversation": None}
+    fields = {p.replace("widths.2", "widths.ROWS") for p in paths(found)}
     assert stated_fields(sections(CLI, 3)["The --json object"]) == [fields]
 
 
@@ -111,7 +114,8 @@ def test_show_json_fields(tmp_path: Path) -> None:
     trial = Trial(choice, 1.0, 2.0)
     finding = Finding("q4_0", None, 1, "2026-01-31", None, ())
     header, profile = read_header(write_tiny(tmp_path / "tiny.gguf")), RuntimeProfile(choice, trial, (trial,))
-    facts = describe(header, profile, Record("", finding, finding), forecast(header, None))
+    there = OnGpu("GPU", -1, Fit(2, 1, ()))
+    facts = describe(header, profile, Record("", finding, finding), forecast(header, None), there)
     fields = set(paths({**facts, "split": {"no": 0, "count": 2}}))
     assert stated_fields(sections(CLI, 3)["The object of show --json"]) == [fields]
 
@@ -136,6 +140,32 @@ def test_ls_rm_and_pair_json_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         found = json.loads(CliRunner().invoke(command, arguments, catch_exceptions=False).stdout)
         item = found[0] if isinstance(found, list) else found
         assert stated_fields(sections(CLI, 3)[title]) == [set(paths(item))]
+
+
+def test_history_json_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGESPEC_HOME", str(tmp_path))
+    with History() as saved:
+        question = saved.add_message(saved.new_conversation(), None, "user", "Name a bird.")
+        reply = saved.begin_reply(1, question)
+        reply.append(TokenEvent(text="A jay.", id=0, source="target", logprob=0.0, round=0))
+        reply.finish("stop", result={"seed": None})
+
+    def printed(*arguments: str) -> Any:
+        return json.loads(CliRunner().invoke(history.history, [*arguments, "--json"], catch_exceptions=False).stdout)
+
+    (row,) = printed("ls")
+    shown = printed("show", "1")
+    (tmp_path / "file.json").write_text(json.dumps(printed("export")), "utf-8")
+    for title, found in (
+        ("The items of history ls --json", row),
+        ("The object of history show --json", {name: v for name, v in shown.items() if name not in row}),
+        ("The items of history search --json", printed("search", "bird")[0]),
+        ("The object of history rm --json", printed("rm", "1")),
+        ("The object of history import --json", printed("import", str(tmp_path / "file.json"))),
+    ):
+        assert stated_fields(sections(CLI, 3)[title]) == [set(paths(found))], title
+    exported = json.loads((tmp_path / "file.json").read_text("utf-8"))
+    assert stated_fields(sections(CLI, 3)["The object of history export --json"]) == [set(paths(exported))]
 
 
 @pytest.mark.usefixtures("tiny_load")

@@ -38,7 +38,7 @@ def check_edgespec(arguments: list[str]) -> None:
     """Parse as the program would; click raises for an unknown command or option."""
     group = context("")
     rest = program.make_parser(group).parse_args(list(arguments))[1]
-    name, *rest = rest
+    name, *rest = rest or ["chat"]  # as on a terminal
     assert name in COMMANDS, f"no command {name}"
     command(name).make_context(name, rest, parent=group)
 

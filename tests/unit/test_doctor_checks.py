@@ -9,11 +9,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from edgespec import container
 from edgespec.doctor import examine, places, resources, software, terminal
 from edgespec.doctor.finding import ok
 from edgespec.errors import EdgeSpecError
 from edgespec.llama import facts
 from edgespec.llama.facts import Device, Facts
+from edgespec.models.offload import Gpu
 
 GB = 10**9
 CPU = Device("CPU", "A CPU", 0)
@@ -105,23 +107,46 @@ def test_a_library_that_kills_its_process(monkeypatch) -> None:
         facts.facts()
 
 
+def test_the_memory_that_layers_go_to_is_that_of_the_gpus_llama_cpp_uses() -> None:
+    def gpu(*devices: Device, offload: bool = True) -> Gpu | None:
+        return Facts("1.0", (), offload, (CPU, *devices)).gpu
+
+    first, second, shared = Device("CUDA0", "", 1, 6), Device("CUDA1", "", 1, 8), Device("Vulkan0", "", 2, 30)
+    assert gpu() is None
+    assert gpu(Device("CUDA0", "", 1)) is None  # it does not say what is free
+    assert gpu(first, offload=False) is None
+    assert gpu(first, shared) == Gpu("CUDA0", 6)
+    assert gpu(first, second) == Gpu("2 GPUs", 14)
+    assert gpu(shared) == Gpu("Vulkan0", 30)
+
+
 def test_what_the_library_says_of_itself() -> None:
     found = facts.facts()
     assert found.version[0].isdigit()
-    assert any(device.name == "CPU" for device in found.devices)
+    (cpu,) = (device for device in found.devices if device.name == "CPU")
+    assert cpu.free > 0
     assert found.features
 
 
 @pytest.mark.parametrize(
-    ("total", "free", "limit", "status"),
-    [(16, 9, None, "ok"), (16, 1, None, "warn"), (16, 0.1, None, "fail"), (16, 9, 1, "warn"), (16, 9, 99, "ok")],
+    ("total", "free", "limit", "left", "status"),
+    [
+        (16, 9, None, 0, "ok"),
+        (16, 1, None, 0, "warn"),
+        (16, 0.1, None, 0, "fail"),
+        (16, 9, 3, 1, "warn"),
+        (16, 9, 3, 0.1, "fail"),
+        (16, 9, 99, 98, "ok"),
+    ],
 )
-def test_memory(monkeypatch, total, free, limit, status) -> None:
+def test_memory(monkeypatch, total, free, limit, left, status) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(total * GB, int(free * GB)))
-    monkeypatch.setattr(resources, "_limit", lambda: None if limit is None else limit * GB)
+    group = None if limit is None else container.MemoryLimit(limit * GB, int(left * GB))
+    monkeypatch.setattr(container, "memory", lambda: group)
     found = resources.memory()
     assert found.status == status
-    assert ("container" in found.detail) is (limit == 1)
+    assert ("container" in found.detail) is (limit == 3)
+    assert found.detail.startswith(f"{left if limit == 3 else free:.1f} GB free of 16.0 GB")
 
 
 @pytest.mark.parametrize(("total", "used", "status"), [(0, 0, "ok"), (8, 1, "ok"), (8, 4, "warn")])
@@ -130,19 +155,14 @@ def test_swap(monkeypatch, total, used, status) -> None:
     assert resources.swap().status == status
 
 
-def test_limits_of_a_container(monkeypatch, tmp_path) -> None:
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    monkeypatch.setattr(resources, "_CGROUP", tmp_path)
+def test_a_containers_limit_on_cores(monkeypatch) -> None:
     monkeypatch.setattr(resources, "physical_cores", lambda: 8)
-    monkeypatch.setattr(resources, "_groups", lambda: [tmp_path / "a" / "b", tmp_path / "a", tmp_path])
+    monkeypatch.setattr(container, "cpus", lambda: None)
     assert resources.threads().status == "ok"
-    (tmp_path / "a" / "b" / "cpu.max").write_text("max 100000\n")
-    (tmp_path / "a" / "cpu.max").write_text("250000 100000\n")
-    (tmp_path / "a" / "memory.max").write_text("3000000000\n")
+    monkeypatch.setattr(container, "cpus", lambda: 2.5)
     found = resources.threads()
     assert "the time of 2.5" in found.detail
     assert "edgespec config set threads 2" in str(found.fix)
-    assert resources._limit() == 3 * GB
 
 
 @pytest.mark.parametrize(("free", "status"), [(90, "ok"), (3, "warn"), (0.1, "fail")])

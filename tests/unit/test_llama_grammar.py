@@ -93,6 +93,8 @@ def test_clones_are_independent(vocab: LlamaVocab) -> None:
         {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 3},
         {"anyOf": [{"const": "x"}, {"type": "null"}]},
         {"$defs": {"p": {"enum": [1, 2]}}, "type": "array", "items": {"$ref": "#/$defs/p"}, "maxItems": 2},
+        {"enum": ['say "x"', "c:\\d", "two\nlines", "größe", '"', "\\"]},
+        {"type": "object", "properties": {'ö "\\"': {"type": "null"}}, "required": ['ö "\\"']},
     ],
 )
 def test_every_text_of_a_schema_is_json_of_it(vocab: LlamaVocab, schema: dict[str, Any]) -> None:
@@ -100,6 +102,8 @@ def test_every_text_of_a_schema_is_json_of_it(vocab: LlamaVocab, schema: dict[st
     found = [random_text(vocab, LlamaGrammar(vocab, source), seed) for seed in range(10)]
     values = [json.loads(t.decode("utf-8", "replace")) for t in found if t is not None]
     assert values
+    assert all(value in schema.get("enum", values) for value in values)
+    assert all(schema["required"] == list(value) for value in values if "required" in schema and schema is not SCHEMA)
     if schema is SCHEMA:
         for value in values:
             assert set(value) == {"name", "size", "n"}

@@ -61,6 +61,12 @@ def test_any_bytes_are_tokens(pair: Pair, data: bytes) -> None:
     vocab.detokenize(tokens).decode("utf-8", "replace")
 
 
+def test_a_code_point_above_the_last_one_does_not_end_the_process(pair: Pair) -> None:
+    vocab, _ = pair
+    tokens = vocab.tokenize(b"A\xbf\xf4\xa0\xbf\x80", special=False)
+    assert vocab.detokenize(tokens).decode().lstrip(" ").startswith("A\ufffd")
+
+
 @pytest.mark.parametrize("text", ["", "\0", "a\0b", "\ud800", "x\udfffy", "\U0010ffff"])
 def test_odd_texts(pair: Pair, text: str) -> None:
     vocab, _ = pair

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -13,8 +12,9 @@ from click.testing import CliRunner
 
 from edgespec.cli import show
 from edgespec.errors import BadRequestError
+from edgespec.models import memory
 from edgespec.models.header import Header, read_header
-from edgespec.models.memory import estimate, fit, largest_context, layers_that_fit, shortage
+from edgespec.models.memory import default_context, estimate, fit, largest_context
 
 
 @pytest.fixture
@@ -56,42 +56,36 @@ def test_where_nothing_helps_a_smaller_model_is_advised(header: Header) -> None:
     assert fit(header, 4096, free=1000).advice == ("take a smaller model or a smaller quantization",)
 
 
-def test_layers_for_a_gpu(header: Header) -> None:
-    all_of_it = estimate(header, 4096).total
-    assert layers_that_fit(header, 4096, all_of_it) == header.block_count
-    assert layers_that_fit(header, 4096, 0) == 0
-    room = estimate(header, 4096).compute + (all_of_it - estimate(header, 4096).compute) // 2
-    assert 1 <= layers_that_fit(header, 4096, room) <= header.block_count
-    found = fit(header, 4096, free=room, layers_on="the GPU")
-    assert any("--gpu-layers" in advice and "the GPU" in advice for advice in found.advice)
-    assert layers_that_fit(dataclasses.replace(header, block_count=None), 4096, room) == 0
-
-
 def test_largest_context_of_no_room(header: Header) -> None:
-    assert largest_context(header, 4096, 0) == 0
-    assert largest_context(header, 4096, 1 << 40) == 4096
+    assert largest_context(4096, 0, lambda tokens: estimate(header, tokens).total) == 0
+    assert largest_context(4096, 1 << 40, lambda tokens: estimate(header, tokens).total) == 4096
 
 
-def test_a_shortage_is_one_line(tiny: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    from edgespec.models import memory
+def test_what_is_free_is_what_a_container_leaves(
+    tiny: Callable[..., Path], header: Header, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default context, the fit and the line at loading all follow the limit."""
+    import edgespec
+    from edgespec import container
 
-    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 2_000_000})())
-    line = shortage(tiny(), tiny(seed=1), 512, kv_type="f16", flash=False)
-    assert line is not None
-    assert "\n" not in line
-    assert "512 tokens needs" in line
-    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 1 << 40})())
-    assert shortage(tiny(), None, None, kv_type="f16", flash=False) is None
+    assert default_context(header) == 65536
+    assert fit(header, 65536).fits
+    left = 60_000_000
+    monkeypatch.setattr(container, "memory", lambda: container.MemoryLimit(2 * left, left))
+    assert default_context(header) < 65536
+    assert fit(header, 65536).free == left
+    lines: list[str] = []
+    with edgespec.load(tiny(n_ctx_train=65536), threads=1, announce=lines.append) as llm:
+        assert llm.target.n_ctx == default_context(header)
+    assert [line for line in lines if f"tokens needs {estimate(header, llm.target.n_ctx).total / 1e6:.0f} MB" in line]
 
 
 def test_show_tells_the_memory_of_a_context_and_what_helps(
     tiny: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edgespec.models import memory
-
     path = tiny()
     needed = estimate(read_header(path), 100_000).total
-    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: type("Memory", (), {"available": needed // 2})())
+    monkeypatch.setattr(memory, "free_memory", lambda: needed // 2)
 
     def run(*options: str) -> str:
         return CliRunner().invoke(show.show, [str(path), *options], catch_exceptions=False).stdout

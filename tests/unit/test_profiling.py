@@ -15,6 +15,8 @@ from edgespec.costs import Costs, CostTable
 from edgespec.llama import profiling
 from edgespec.llama.profiling import runtime_profile
 from edgespec.models.header import read_header
+from edgespec.models.memory import default_context
+from edgespec.models.offload import Gpu, gpu_bytes
 from edgespec.profile import Choice, Forced, Trial
 
 Tiny = Callable[..., Path]
@@ -137,6 +139,11 @@ def test_a_gpu_that_did_not_take_the_model_is_named_at_every_load(
     )
     assert runtime_profile(tiny(), Forced(gpu_layers=0), announce=lines.append).choice.gpu_layers == 0
     assert lines[3:] == [lines[0]]
+    header = read_header(tiny())
+    room = gpu_bytes(header, default_context(header, flash=True), 2, flash=True)
+    monkeypatch.setattr(profiling, "gpu_here", lambda: Gpu("CUDA0", room))
+    runtime_profile(tiny(), Forced(), announce=lines.append)
+    assert lines[-1].endswith("the GPU did not take it (no room); --gpu-layers 2 fits on CUDA0")
 
 
 # ---- load() -------------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ import time
 import pytest
 from jinja2 import Environment
 
-from edgespec.chat import ChatTemplate, Message
+from edgespec.chat import ChatTemplate
 from edgespec.errors import BadRequestError, ModelLoadError
+from edgespec.messages import Message
 
 
 def template(source: str) -> ChatTemplate:

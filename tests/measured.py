@@ -1,4 +1,4 @@
-"""Real models: what was measured is printed at the end of the run and kept in .build/results.jsonl."""
+"""Figures for docs/results.md: what tests measure is printed at the end of the run and kept in .build/results.jsonl."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 _LINES: list[str] = []
-_FILE = Path(__file__).parents[2] / ".build" / "results.jsonl"
+_FILE = Path(__file__).parents[1] / ".build" / "results.jsonl"
 
 Record = Callable[..., None]
 

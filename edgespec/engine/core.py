@@ -1,0 +1,297 @@
+"""The engine itself: one thread that owns the model and works through the queue.
+
+Front ends of this process use it through LocalEngine, those of others through worker.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import psutil
+
+from ..api import LLM, Stream
+from ..errors import Cancelled, DeadlineError, EngineError
+from ..options import check_options
+from ..reply import Reply
+from ..stats import GenerationStats
+from .jobs import Job, JobQueue
+from .loaded import Loader, description, redrafted, same_weights
+from .protocol import (
+    Done,
+    EngineState,
+    Event,
+    Failed,
+    Finished,
+    GenerateSpec,
+    Loaded,
+    Loading,
+    LoadSpec,
+    Reading,
+    Texts,
+    Totals,
+    failure,
+)
+from .states import Kept, States
+
+log = logging.getLogger(__name__)
+
+_KEEP_AFTER_S = 2.0  # without a request: then the state of the latest conversation is written to disk
+_TOLD_STEP = 0.01  # of a file's reading
+
+Tell = Callable[[Event], None]
+
+
+class Core:
+    """Owns a model, and runs jobs on it one by one in a thread of its own."""
+
+    def __init__(self, load: Loader, states: States, *, idle_s: float | None = None) -> None:
+        """idle_s: seconds without a request after which the model is freed; None: never."""
+        self._load, self._states, self._idle_s = load, states, idle_s
+        self._queue = JobQueue()
+        self._llm: LLM | None = None
+        self._spec: LoadSpec | None = None  # that the model serves now
+        self._loaded_with: LoadSpec | None = None  # its drafter may be another one
+        self._kept: Kept | None = None  # what of the latest request may be written to disk
+        self._loaded: Loaded | None = None
+        self._loading: str | None = None
+        self._totals = Totals()
+        self._sign = time.monotonic()  # when the model's thread last showed that it moves
+        self._process = psutil.Process()
+        self._thread = threading.Thread(target=self._work, name="edgespec-model", daemon=True)
+        self._thread.start()
+
+    # From any thread -------------------------------------------------------------------------------------------
+
+    def load(self, spec: LoadSpec, tell: Tell) -> Job:
+        """Have a model loaded; Loaded or Failed is told last."""
+        return self._put(Job(self._run_load, tell, load=spec))
+
+    def generate(self, load: LoadSpec, spec: GenerateSpec, tell: Tell) -> Job:
+        """Run a request on a model; Finished or Failed is told last."""
+        return self._put(Job(self._run_generate, tell, load=load, spec=spec))
+
+    def translate(self, load: LoadSpec, spec: GenerateSpec, tell: Tell) -> Job:
+        """Texts or Failed is told last."""
+        return self._put(Job(self._run_translate, tell, load=load, spec=spec))
+
+    def unload(self, tell: Tell) -> Job:
+        """Free the model after the jobs before; Done is told."""
+        return self._put(Job(self._run_unload, tell))
+
+    def forget(self, conversation: str, tell: Tell) -> Job:
+        """Delete the saved states of a conversation now, and what running jobs make of it; Done is told then."""
+        self._states.forget(conversation)
+
+        def again(_: Job) -> None:
+            if self._kept is not None and self._kept.conversation == conversation:
+                self._kept = None
+            self._states.forget(conversation)
+            tell(Done())
+
+        return self._put(Job(again, tell))
+
+    def cancel(self, job: Job) -> None:
+        """End a job soon; its last event tells so."""
+        job.cancelled.set()
+        if self._queue.remove(job):
+            job.tell(_cancelled(job))
+
+    def state(self, clients: int = 1) -> EngineState:
+        """What it does now; waits for nothing."""
+        return EngineState(
+            pid=os.getpid(),
+            loaded=self._loaded,
+            loading=self._loading,
+            queued=len(self._queue),
+            busy=self._queue.running is not None,
+            clients=clients,
+            rss_bytes=int(self._process.memory_info().rss),
+            totals=self._totals,
+        )
+
+    def stuck_s(self) -> tuple[float, bool]:
+        """(Seconds since the running job last moved, whether it is loading); 0 where none runs."""
+        if self._queue.running is None:
+            return 0.0, False
+        return time.monotonic() - self._sign, self._loading is not None
+
+    def close(self, timeout_s: float | None = None) -> bool:
+        """End all jobs, keep states, free the model. False where the model's thread did not end in time."""
+        for job in self._queue.close():
+            job.tell(failure(EngineError("the engine was closed before this request began")))
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # In the model's thread -------------------------------------------------------------------------------------
+
+    def _put(self, job: Job) -> Job:
+        self._queue.put(job)
+        return job
+
+    def _work(self) -> None:
+        idle_since = time.monotonic()
+        while not self._queue.closed:
+            self._sign = time.monotonic()
+            job = self._queue.next(self._patience(idle_since))
+            if job is None:
+                self._idle(time.monotonic() - idle_since)
+                continue
+            self._sign = time.monotonic()
+            try:
+                job.run(job)
+            except BaseException as error:
+                self._failed(job, error)
+            idle_since = time.monotonic()
+        self._drop()
+
+    def _failed(self, job: Job, error: BaseException) -> None:
+        if isinstance(error, Cancelled) and not job.expired:
+            job.tell(_cancelled(job))
+            return
+        if not isinstance(error, (DeadlineError, Cancelled)):
+            self._count(failures=1)
+            log.info("a request failed", exc_info=error)
+        job.tell(failure(error))
+
+    def _patience(self, idle_since: float) -> float | None:
+        """Seconds until there is something to do without a job."""
+        idle = time.monotonic() - idle_since
+        times = [_KEEP_AFTER_S] if self._kept is not None else []
+        times += [self._idle_s] if self._idle_s is not None and self._llm is not None else []
+        return max(0.0, min(times) - idle) if times else None
+
+    def _idle(self, seconds: float) -> None:
+        if self._kept is not None and seconds >= _KEEP_AFTER_S:
+            self._keep()
+        if self._idle_s is not None and self._llm is not None and seconds >= self._idle_s:
+            log.info("the model is freed after %.0f s without a request", seconds)
+            self._drop()
+
+    def _run_load(self, job: Job) -> None:
+        self._ready(job)
+        assert self._loaded is not None
+        job.tell(self._loaded)
+
+    def _run_unload(self, job: Job) -> None:
+        self._drop()
+        job.tell(Done())
+
+    def _run_translate(self, job: Job) -> None:
+        assert job.spec is not None
+        llm = self._ready(job)
+        ids = llm.encode(job.spec.input)
+        job.tell(Texts(ids, llm.detokenize(ids)))
+
+    def _run_generate(self, job: Job) -> None:
+        assert job.spec is not None
+        llm = self._ready(job)
+        if self._kept is not None and self._kept.conversation != job.spec.conversation:
+            self._keep()  # its cache may be lost to this one
+        check_options(**job.spec.options)
+        stream = llm.stream(job.spec.input, cancelled=job.cancelled, **job.spec.options)
+        with stream:
+            reused = self._read(stream, job)
+            for event in stream.events():
+                self._sign = time.monotonic()
+                job.tell(event)
+        reply = stream.reply
+        tokens = stream.generation.tokens
+        self._count(
+            requests=1,
+            prompt_tokens=reply.stats.prompt_tokens,
+            reused_tokens=reused,
+            completion_tokens=reply.stats.completion_tokens,
+        )
+        if job.spec.conversation is not None and reply.stats.rounds:
+            self._kept = Kept(job.spec.conversation, tuple(tokens[:-1]))
+        if job.expired:
+            job.check()
+        job.tell(Finished(reply))
+
+    def _read(self, stream: Stream, job: Job) -> int:
+        """Read the prompt, from a saved state where that has more of it than the cache; returns tokens reused."""
+        prompt = stream.generation.request.prompt
+        self._states.resume(stream.generation.sequence, prompt)
+        reused = None
+        for held in stream.read():
+            self._sign = time.monotonic()
+            reused = held if reused is None else reused
+            job.tell(Reading(held, len(prompt), reused))
+        return reused or 0
+
+    def _ready(self, job: Job) -> LLM:
+        """The model that a job wants, loaded now where it is not."""
+        job.check()
+        assert job.load is not None
+        llm = self._llm
+        if llm is not None and (job.load == self._spec or self._redraft(llm, job.load)):
+            return llm
+        self._drop()
+        self._loading = "loading"
+        try:
+            self._llm = self._load(job.load, self._progress(job))
+            self._spec, self._loaded_with, self._loaded = job.load, job.load, description(self._llm)
+            self._states.use(self._llm.target)
+        except BaseException:
+            self._drop()
+            raise
+        finally:
+            self._loading = None
+        job.check()
+        return self._llm
+
+    def _redraft(self, llm: LLM, spec: LoadSpec) -> bool:
+        """Use other sources of the model that is loaded; False where it is another one, or lacks a draft."""
+        assert self._loaded_with is not None
+        if not same_weights(spec, self._loaded_with) or not redrafted(llm, self._loaded_with, spec):
+            return False
+        self._spec, self._loaded = spec, description(llm)
+        return True
+
+    def _progress(self, job: Job) -> Callable[[str, float | None], None]:
+        told = ("", -1.0)
+
+        def progress(line: str, fraction: float | None) -> None:
+            nonlocal told
+            self._sign = time.monotonic()
+            job.check()
+            now = (line, -1.0 if fraction is None else fraction)
+            if now[0] != told[0] or abs(now[1] - told[1]) >= _TOLD_STEP or fraction == 1:
+                told, self._loading = now, line
+                job.tell(Loading(line, fraction))
+
+        return progress
+
+    def _keep(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None and self._llm is not None:
+            try:
+                self._states.keep(kept)
+            except Exception:  # a full disk, a failed save: the state is a convenience
+                log.warning("the state of a conversation was not kept", exc_info=True)
+
+    def _drop(self) -> None:
+        """Keep what is worth it, and free the model."""
+        self._keep()
+        llm, self._llm, self._spec, self._loaded = self._llm, None, None, None
+        self._states.use(None)
+        if llm is not None:
+            with contextlib.suppress(Exception):
+                llm.close()
+
+    def _count(self, **more: int) -> None:
+        now = self._totals
+        self._totals = Totals(**{name: getattr(now, name) + more.get(name, 0) for name in Totals.__struct_fields__})
+
+
+def _cancelled(job: Job) -> Event:
+    """The last event of a job that was cancelled before the model began it."""
+    if job.spec is None:
+        return Failed("Cancelled", "cancelled")
+    return Finished(Reply("", (), (), "cancelled", "", "none", GenerationStats()))

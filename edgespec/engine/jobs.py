@@ -1,0 +1,125 @@
+"""The queue of an engine: first come, first served, each waiting request told its place."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..errors import Cancelled, DeadlineError, EngineError, QueueFullError
+from .protocol import Event, GenerateSpec, LoadSpec, Queued, failure
+
+MOST_WAITING = 256
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """One request. run: what the model's thread does for it.  tell: where its events go; called from any thread.
+
+    load: the model it wants; None: whichever.  spec: what to generate, if anything.  place: the latest that was told.
+    """
+
+    run: Callable[[Job], None]
+    tell: Callable[[Event], None]
+    load: LoadSpec | None = None
+    spec: GenerateSpec | None = None
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    expired: bool = False
+    timer: threading.Timer | None = None
+    place: int = 0
+
+    def tell_place(self, place: int) -> None:
+        """Tell it how many are before it, if that is news."""
+        if place != self.place:
+            self.place = place
+            self.tell(Queued(place))
+
+    def check(self) -> None:
+        """Raise DeadlineError or Cancelled where it is over."""
+        if self.expired:
+            limit = None if self.spec is None else self.spec.deadline_s
+            raise DeadlineError(f"the request was not finished within {limit:g} s; give it more time, or ask for less")
+        if self.cancelled.is_set():
+            raise Cancelled("cancelled")
+
+
+class JobQueue:
+    """Jobs that wait, and the one that runs. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._news = threading.Condition(threading.Lock())
+        self._waiting: deque[Job] = deque()
+        self.running: Job | None = None
+        self.closed = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, job: Job) -> None:
+        """Add a job, with the clock of its deadline started. Raises QueueFullError, EngineError once closed."""
+        with self._news:
+            if self.closed:
+                raise EngineError("the engine is closed; open another")
+            if len(self._waiting) >= MOST_WAITING:
+                raise QueueFullError(f"{MOST_WAITING} requests wait for the engine already; try again later")
+            job.tell_place(len(self._waiting) + (self.running is not None))
+            self._waiting.append(job)
+            self._news.notify()
+        if job.spec is not None and job.spec.deadline_s is not None:
+            job.timer = threading.Timer(job.spec.deadline_s, self._expire, (job,))
+            job.timer.daemon = True
+            job.timer.start()
+
+    def next(self, timeout_s: float | None) -> Job | None:
+        """The oldest job, which counts as running until the next call; None: none came in time, or it is closed."""
+        with self._news:
+            self._ended()
+            if not self._waiting and not self.closed:
+                self._news.wait(timeout_s)
+            if not self._waiting or self.closed:
+                return None
+            self.running = self._waiting.popleft()
+            self._tell_places(0)
+            return self.running
+
+    def remove(self, job: Job) -> bool:
+        """Take out a job that waits; False where it does not wait any more."""
+        with self._news:
+            if job not in self._waiting:
+                return False
+            if job.timer is not None:
+                job.timer.cancel()
+            place = self._waiting.index(job)
+            self._waiting.remove(job)
+            self._tell_places(place)
+            return True
+
+    def close(self) -> list[Job]:
+        """Take no more jobs, and cancel the one that runs; returns those that waited."""
+        with self._news:
+            self.closed = True
+            left = list(self._waiting)
+            self._waiting.clear()
+            if self.running is not None:
+                self.running.cancelled.set()
+            self._news.notify_all()
+        return left
+
+    def _ended(self) -> None:
+        if self.running is not None and self.running.timer is not None:
+            self.running.timer.cancel()
+        self.running = None
+
+    def _tell_places(self, start: int) -> None:
+        for place, job in enumerate(list(self._waiting)[start:], start + 1):
+            job.tell_place(place)
+
+    def _expire(self, job: Job) -> None:
+        job.expired = True
+        job.cancelled.set()
+        if self.remove(job):
+            try:
+                job.check()
+            except DeadlineError as error:
+                job.tell(failure(error))

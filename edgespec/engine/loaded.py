@@ -1,0 +1,71 @@
+"""How an engine comes by its models, and what it says about a loaded one."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+import msgspec
+
+from ..api import LLM
+from ..drafters import DRAFTERS, select
+from ..errors import BadRequestError
+from .protocol import Loaded, LoadSpec
+
+Progress = Callable[[str, float | None], None]
+Loader = Callable[[LoadSpec, Progress], LLM]
+"""Makes a model: (spec, progress(line, fraction of a file or None)) -> LLM. What progress raises ends the loading."""
+
+
+def loader(name: str) -> Loader:
+    """The loader called "module:function". Raises BadRequestError."""
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BadRequestError(f"there is no loader {name!r} ({error}); give module:function") from None
+    return found  # type: ignore[no-any-return]  # as the caller promises
+
+
+def same_weights(one: LoadSpec, other: LoadSpec) -> bool:
+    """True where the two differ in nothing but which sources draft."""
+    return one == msgspec.structs.replace(other, drafter=one.drafter)
+
+
+def redrafted(llm: LLM, loaded_with: LoadSpec, spec: LoadSpec) -> bool:
+    """Let a loaded model draft with the sources of `spec`; False where one needs a draft model not looked for yet.
+
+    loaded_with: differs from spec in the drafter alone. Raises BadRequestError.
+    """
+    with_draft = loaded_with.draft != "none"
+    sought = any(DRAFTERS[name].needs_draft for name in select(loaded_with.drafter, has_draft=with_draft))
+    wanted = select(spec.drafter, has_draft=llm.draft is not None or (with_draft and not sought))
+    if not set(wanted) <= set(llm.usable):
+        return False
+    llm.use_drafter(spec.drafter)
+    if llm.sources and llm.target.can_roll_back:
+        llm.measured()
+    return True
+
+
+def description(llm: LLM) -> Loaded:
+    """What front ends show of a model."""
+    table = None if llm.costs is None else llm.costs.table
+    memory = llm.target.memory
+    return Loaded(
+        name=llm.name,
+        path=str(llm.target.model.path),
+        n_ctx=llm.target.n_ctx,
+        draft=None if llm.draft is None else llm.draft.model.path.name,
+        drafter=llm.drafter,
+        sources=llm.usable,
+        why=llm.why,
+        notes=llm.notes,
+        template=llm.target.model.chat_template is not None,
+        widths=() if table is None else table.widths,
+        ms=() if table is None else table.ms,
+        draft_ms=None if llm.draft_costs is None else llm.draft_costs.at(1),
+        threads=llm.target.n_threads,
+        weight_bytes=memory.weights,
+        kv_bytes=memory.kv,
+    )

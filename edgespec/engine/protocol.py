@@ -1,0 +1,353 @@
+"""What front ends and the engine say to each other: specs, events, and their form on the wire.
+
+A frame on the wire is a list of messages in MessagePack, each tagged with its type. Both ends are of one version of
+EdgeSpec (the socket's name has it), so what does not fit these types is garbage: decoding raises ProtocolError.
+Messages are read with their types checked; none carries code or an object of Python.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from .. import errors
+from ..errors import EdgeSpecError, EngineError
+from ..messages import Message
+from ..reply import Reply
+from ..stats import RoundEvent, TokenEvent
+from ..text import replace_surrogates
+
+MAX_FRAME = 64 << 20  # bytes: all text that fits a prompt, several times over
+
+T = TypeVar("T")
+
+
+class ProtocolError(EngineError):
+    """Bytes that are none of these messages."""
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Plain data, checked field by field when it is read."""
+
+
+class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+    """One of several types; the name of the type goes along."""
+
+
+# What is asked ---------------------------------------------------------------------------------------------------
+
+
+class LoadSpec(_Record, frozen=True):
+    """Which model, and how: the arguments of edgespec.load(), paths as text."""
+
+    model: str | None = None
+    draft: str = "auto"
+    drafter: str = "auto"
+    ctx_size: int | None = None
+    n_batch: int = 512
+    threads: int | None = None
+    gpu_layers: int | None = None
+    draft_gpu_layers: int | None = None
+    kv_type: str = "f16"
+    buffers: Literal["auto", "repack", "none"] | None = None
+    flash_attn: Literal["auto", "on", "off"] = "auto"
+    parallel: int = 4
+    max_width: int = 32
+    suffix_history: bool = False
+    tuned: bool = True
+
+
+class GenerateSpec(_Record, frozen=True):
+    """One request: `messages` through the model's chat template, or else a raw `prompt` (text or token ids).
+
+    options: the keywords of LLM.stream (fields of SamplingParams and Options); they are checked where it runs.
+    conversation: names the conversation; where given, the state of the model after the request may be kept on
+    disk, so that the next turn need not read the text again, even after a restart. None: nothing is written.
+    deadline_s: seconds from now in which it must be finished; None: no limit.
+    """
+
+    messages: tuple[Message, ...] = ()
+    prompt: str | tuple[int, ...] | None = None
+    options: dict[str, Any] = {}
+    conversation: str | None = None
+    deadline_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.messages) == (self.prompt is not None):
+            raise errors.BadRequestError("give messages or a prompt, one of the two")
+        clean = tuple(Message(m.role, replace_surrogates(m.content)) for m in self.messages)
+        msgspec.structs.force_setattr(self, "messages", clean)
+        if isinstance(self.prompt, str):
+            msgspec.structs.force_setattr(self, "prompt", replace_surrogates(self.prompt))
+        limit = self.deadline_s
+        if limit is not None and not 0 < limit < math.inf:
+            raise errors.BadRequestError(f"the deadline is {limit!r}; it must be a number of seconds above 0")
+
+    @property
+    def input(self) -> Any:
+        """The prompt as LLM.stream takes it."""
+        return self.messages if self.prompt is None else self.prompt
+
+
+# What comes back -------------------------------------------------------------------------------------------------
+
+
+class Queued(_Message, frozen=True):
+    """Requests before this one, the running one included. Told again each time it moves up."""
+
+    position: int
+
+
+class Loading(_Message, frozen=True):
+    """The model is being loaded. line: what is done; with a fraction, the name of the file that was read so far."""
+
+    line: str
+    fraction: float | None = None
+
+
+class Reading(_Message, frozen=True):
+    """The prompt is being read: `done` of `total` tokens are in the cache; `reused` of them were there before."""
+
+    done: int
+    total: int
+    reused: int
+
+
+class Loaded(_Message, frozen=True, kw_only=True):
+    """The model is ready.
+
+    name: of the file.  n_ctx: tokens of context.  draft: file name of the draft model.  drafter: sources in use.
+    sources: those that can be used without loading again.  why: one sentence where speculation is off.  notes: lines
+    for the user.  template: it can chat.  widths, ms: time of a decode by its rows, as measured; empty where it was
+    not.  draft_ms: of one step of the draft model.  weight_bytes, kv_bytes: memory.
+    """
+
+    name: str
+    path: str
+    n_ctx: int
+    draft: str | None
+    drafter: str
+    sources: tuple[str, ...]
+    why: str
+    notes: tuple[str, ...]
+    template: bool
+    widths: tuple[int, ...]
+    ms: tuple[float, ...]
+    draft_ms: float | None
+    threads: int
+    weight_bytes: int
+    kv_bytes: int
+
+
+class Finished(_Message, frozen=True):
+    """The request has ended. It has the whole reply, also of a cancelled request."""
+
+    reply: Reply
+
+
+class Failed(_Message, frozen=True):
+    """The request has ended with an error. kind: name of its class."""
+
+    kind: str
+    message: str
+    needed: int = 0
+    available: int = 0
+
+
+class Totals(_Record, frozen=True):
+    """Since the engine's process began."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    completion_tokens: int = 0
+    failures: int = 0
+
+
+class EngineState(_Message, frozen=True, kw_only=True):
+    """What the engine does now. loading: the latest line about that.  queued: requests that wait.  busy: one runs."""
+
+    pid: int
+    loaded: Loaded | None
+    loading: str | None
+    queued: int
+    busy: bool
+    clients: int
+    rss_bytes: int
+    totals: Totals
+
+
+class Done(_Message, frozen=True):
+    """A request without a result has been carried out."""
+
+
+class Texts(_Message, frozen=True):
+    """Result of Translate: ids of the input, and their text."""
+
+    ids: tuple[int, ...]
+    text: str
+
+
+GenerateEvent = Queued | Loading | Reading | TokenEvent | RoundEvent | Finished
+Event = GenerateEvent | Loaded | Failed | EngineState | Done | Texts
+
+ENDS = (Finished, Loaded, Failed, EngineState, Done, Texts)  # the last event of a request is one of these
+
+# On the wire -----------------------------------------------------------------------------------------------------
+
+
+class Load(_Message, frozen=True):
+    """Have this model loaded. Answer: Queued and Loading events, then Loaded or Failed."""
+
+    id: int
+    spec: LoadSpec
+
+
+class Generate(_Message, frozen=True):
+    """Run a request on this model, loaded before where it is not. Answer: events, then Finished or Failed."""
+
+    id: int
+    load: LoadSpec
+    spec: GenerateSpec
+
+
+class Translate(_Message, frozen=True):
+    """Ids and text of a spec's input; nothing is generated. Answer: Texts or Failed."""
+
+    id: int
+    load: LoadSpec
+    spec: GenerateSpec
+
+
+class Cancel(_Message, frozen=True):
+    """End request `id` of this connection soon."""
+
+    id: int
+
+
+class Unload(_Message, frozen=True):
+    """Free the model, when the requests before this one have ended. Answer: Done."""
+
+    id: int
+
+
+class Forget(_Message, frozen=True):
+    """Delete what is kept on disk of a conversation. Answer: Done."""
+
+    id: int
+    conversation: str
+
+
+class Ask(_Message, frozen=True):
+    """Answer: EngineState, at once."""
+
+    id: int
+
+
+class Hello(_Message, frozen=True):
+    """First message of the engine."""
+
+    pid: int
+
+
+class Beat(_Message, frozen=True):
+    """The engine lives: told every second to whoever waits for something."""
+
+
+class Dying(_Message, frozen=True):
+    """The engine ends now; why."""
+
+    why: str
+
+
+class Told(_Message, frozen=True):
+    """An event of request `id`."""
+
+    id: int
+    event: Queued | Loading | Reading | Loaded | Finished | Failed | EngineState | Done | Texts
+
+
+class Token(_Message, frozen=True):
+    """A TokenEvent of request `id`: apart from Told, since a dataclass carries no tag."""
+
+    id: int
+    event: TokenEvent
+
+
+class Round(_Message, frozen=True):
+    """A RoundEvent of request `id`."""
+
+    id: int
+    event: RoundEvent
+
+
+ToEngine = Load | Generate | Translate | Cancel | Unload | Forget | Ask
+FromEngine = Hello | Beat | Dying | Told | Token | Round
+
+_encoder = msgspec.msgpack.Encoder()
+_to_engine = msgspec.msgpack.Decoder(list[ToEngine])
+_from_engine = msgspec.msgpack.Decoder(list[FromEngine])
+
+
+def encode(messages: Sequence[ToEngine] | Sequence[FromEngine]) -> bytes:
+    """One frame. Raises BadRequestError where a message holds what is no plain data."""
+    try:
+        return _encoder.encode(messages)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise errors.BadRequestError(f"the request cannot be sent to the engine: {error}; give plain data") from None
+
+
+def decode_to_engine(frame: bytes) -> list[ToEngine]:
+    """Messages of a front end's frame. Raises ProtocolError."""
+    return _decoded(_to_engine, frame)
+
+
+def decode_from_engine(frame: bytes) -> list[FromEngine]:
+    """Messages of an engine's frame. Raises ProtocolError."""
+    return _decoded(_from_engine, frame)
+
+
+def told(id: int, event: Event) -> FromEngine:
+    """The message that carries an event."""
+    match event:
+        case TokenEvent():
+            return Token(id, event)
+        case RoundEvent():
+            return Round(id, event)
+        case _:
+            return Told(id, event)
+
+
+_KINDS = {
+    kind.__name__: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, EdgeSpecError) and kind.__init__ is Exception.__init__
+}
+
+
+def failure(error: BaseException) -> Failed:
+    """An error as a message. One that EdgeSpec does not raise on purpose becomes an EngineError."""
+    message = " ".join(str(error).split())
+    if isinstance(error, errors.ContextFullError):
+        return Failed("ContextFullError", message, error.needed, error.available)
+    kind = next((base.__name__ for base in type(error).__mro__ if base.__name__ in _KINDS), None)
+    if kind is None:
+        return Failed("EngineError", f"the engine failed on this request ({type(error).__name__}: {message})")
+    return Failed(kind, message)
+
+
+def raised(failed: Failed) -> EdgeSpecError:
+    """The error that a message stands for."""
+    if failed.kind == "ContextFullError":
+        return errors.ContextFullError(failed.message, needed=failed.needed, available=failed.available)
+    return _KINDS.get(failed.kind, EngineError)(failed.message)
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], frame: bytes) -> T:
+    try:
+        return decoder.decode(frame)
+    except (msgspec.MsgspecError, EdgeSpecError, ValueError, TypeError, RecursionError) as error:
+        raise ProtocolError(f"not a message of this version of EdgeSpec: {error}") from None

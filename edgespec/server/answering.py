@@ -1,0 +1,145 @@
+"""Answers one request that generates text: at once or as a stream, and ends it when its client is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.responses import Response
+
+from ..engine.protocol import Event, Finished, Loading, Queued, Reading
+from ..errors import EdgeSpecError
+from ..stats import TokenEvent
+from . import sse
+from .errors import ApiError, api_error
+from .forms import Form
+from .pieces import Piece, Pieces
+from .queueing import Asked
+from .schema import Wanted
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from .metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+_KEEP_ALIVE_S = 10.0  # proxies and clients give up a stream that is silent for long
+
+
+class Answer:
+    """An ASGI application for one request that is in line."""
+
+    def __init__(self, asked: Asked, form: Form, wanted: Wanted, metrics: Metrics, endpoint: str) -> None:
+        self._asked, self._form, self._wanted = asked, form, wanted
+        self._metrics, self._endpoint = metrics, endpoint
+        self._begin = time.monotonic()
+        self._reused = 0
+        self._pieces = Pieces() if wanted.logprobs else None
+        self._started = False  # a status has been sent
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        work = asyncio.create_task(self._work(scope, receive, send))
+        gone = asyncio.create_task(_gone(receive))
+        try:
+            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            left = not work.done()
+            for task in (work, gone):
+                task.cancel()
+            await asyncio.gather(work, gone, return_exceptions=True)
+            self._asked.leave()
+        if left:
+            self._metrics.answered(self._endpoint, 499)
+        elif not work.cancelled() and (error := work.exception()) is not None:
+            raise error
+
+    async def _work(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._asked.start()
+            await (self._stream(send) if self._wanted.stream else self._whole(scope, receive, send))
+            status = 200
+        except Exception as error:
+            if not isinstance(error, ApiError | EdgeSpecError):
+                log.exception("a request failed")
+            told = api_error(error, self._wanted.given)
+            status = told.status
+            if self._started:
+                await _put(send, self._form.failed(told), more=False)
+            else:
+                await error_response(told)(scope, receive, send)
+        self._metrics.answered(self._endpoint, status)
+
+    async def _whole(self, scope: Scope, receive: Receive, send: Send) -> None:
+        pieces: list[Piece] = []
+        while True:
+            for event in await self._asked.take(_KEEP_ALIVE_S):
+                pieces += self._shown(event)
+                if isinstance(event, Finished):
+                    pieces += self._last(event)
+                    told = self._form.whole(event.reply, pieces if self._wanted.logprobs else [], self._reused)
+                    await json_response(told)(scope, receive, send)
+                    return
+
+    async def _stream(self, send: Send) -> None:
+        """The status waits until the engine has begun: an error has its own as long as that is possible."""
+        while True:
+            events = await self._asked.take(_KEEP_ALIVE_S)
+            frames: list[bytes] = []
+            if not self._started and any(not isinstance(event, Queued | Loading) for event in events):
+                self._started = True
+                await send({"type": "http.response.start", "status": 200, "headers": list(sse.HEADERS)})
+                frames += self._form.begin()
+            for event in events:
+                pieces = [*self._shown(event)]
+                if isinstance(event, Finished):
+                    pieces += self._last(event)
+                for piece in pieces:
+                    if piece.text or (self._wanted.logprobs and piece.logprob is not None):
+                        frames += self._form.more(piece)
+                if isinstance(event, Finished):
+                    await _put(send, frames + self._form.end(event.reply, self._reused), more=False)
+                    return
+            if self._started:
+                await _put(send, frames if events else [sse.KEEP_ALIVE])
+
+    def _shown(self, event: Event) -> Iterator[Piece]:
+        """What one event adds to the answer."""
+        if isinstance(event, Reading):
+            self._reused = event.reused
+        elif isinstance(event, TokenEvent):
+            self._metrics.first_token(self._begin)
+            self._begin = 0.0
+            if self._pieces is None:
+                yield Piece.of(event)
+            else:
+                yield from self._pieces.push(event)
+
+    def _last(self, event: Finished) -> Iterator[Piece]:
+        self._metrics.generated(event.reply, self._reused)
+        if self._pieces is not None:
+            yield from self._pieces.finish(event.reply)
+
+
+def json_response(data: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Any object as JSON."""
+    return Response(msgspec.json.encode(data), status, headers, "application/json")
+
+
+def error_response(error: ApiError) -> Response:
+    return json_response(error.body, error.status, error.headers)
+
+
+async def _gone(receive: Receive) -> None:
+    """Returns when the client has hung up."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _put(send: Send, frames: list[bytes], *, more: bool = True) -> None:
+    if frames or not more:
+        await send({"type": "http.response.body", "body": b"".join(frames), "more_body": more})
