@@ -54,7 +54,7 @@ def capital(llm: LLM) -> edgespec.Reply:
 
 def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """`edgespec run` with no model named, hence the starter model."""
-    command = [sys.executable, "-m", "edgespec", "run", "--threads", "1", "--ctx-size", "1024", *arguments]
+    command = [sys.executable, "-m", "edgespec", "run", "--no-save", "--threads", "1", "--ctx-size", "1024", *arguments]
     return subprocess.run(command, input=stdin, capture_output=True, timeout=120, check=False)
 
 
