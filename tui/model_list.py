@@ -101,8 +101,11 @@ def with_drafts(choice: Choice) -> Choice:
 
 
 def _draft(one: Candidate) -> str:
-    if one.promise is not None and one.compatible and one.path is not None:
-        return f"+ {line(one.name, 50)}: promises {one.promise.speedup:.1f} times the speed"
-    if one.compatible and one.promise is not None:
-        return f"+ {line(one.name, 50)}: would promise {one.promise.speedup:.1f} times; {line(one.reason, 100)}"
-    return f"- {line(one.name, 50)}: {line(one.reason, 160)}"
+    name = line(one.name, 50)
+    if not one.compatible or one.promise is None:
+        return f"- {name}: {line(one.reason, 160)}"
+    if one.promise.speedup <= 1:
+        return f"- {name}: it fits, and would make nothing faster"
+    if one.path is not None:
+        return f"+ {name}: promises {one.promise.speedup:.1f} times the speed"
+    return f"+ {name}: would promise {one.promise.speedup:.1f} times; {line(one.reason, 100)}"

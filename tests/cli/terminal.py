@@ -49,6 +49,20 @@ class Terminal:
         self._read = at + len(wanted)
         return before
 
+    def interrupt(self, text: str) -> None:
+        """Press Ctrl+C until `text` has come.
+
+        Python notices one that comes just before it waits for a key only with the next key (its readline module checks
+        for signals, then waits), so people press again, too.
+        """
+        end, wanted = time.monotonic() + PATIENCE_S, text.encode()
+        while (at := self.said.find(wanted, self._read)) < 0:
+            assert time.monotonic() < end, f"{text!r} did not come after {self.said[-600:]!r}"
+            self.type("\x03")
+            self._more(time.monotonic() + 1.0)
+            self._more(time.monotonic() + 0.2)
+        self._read = at + len(wanted)
+
     def end(self) -> int:
         """Wait for its end; the exit code."""
         end = time.monotonic() + PATIENCE_S

@@ -117,8 +117,7 @@ def test_ctrl_d_ends_cleanly_and_the_conversation_goes_on(
     talk.expect(PROMPT)
     talk.type("half a thought")
     talk.expect("half a thought")  # a terminal drops what nobody has read when it sees Ctrl+C
-    talk.type("\x03")
-    talk.expect("(Ctrl+D ends)")
+    talk.interrupt("(Ctrl+D ends)")
     talk.expect(PROMPT)
     talk.type("\x1b[A")  # what Ctrl+C took away is one arrow away
     talk.expect("half a thought")

@@ -185,6 +185,46 @@ def test_a_real_prompt_is_cancelled(starter: Path, open_context: Any) -> None:
     assert len(sequence.cached) < len(tokens)
 
 
+class PressedAt(threading.Event):
+    """Raises KeyboardInterrupt at the nth question."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.left = n
+
+    def is_set(self) -> bool:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+        return False
+
+
+@pytest.mark.parametrize("arch", ["llama", "lfm2"])
+def test_ctrl_c_is_never_lost_however_late_in_a_decode_it_comes(
+    tiny: Callable[..., Path], open_context: Any, arch: str
+) -> None:
+    """After the last node there is nothing left to stop: the decode succeeds, and the interrupt counts all the same."""
+    context = open_context(tiny(arch), sequences=1)
+    text, longer = PROMPT[:20], [*PROMPT[:60], 9]
+    sequence = context.sequence()
+    want = context.score([ScoreRequest(sequence, longer)])[0].copy()
+    for n in range(1, 400):
+        sequence.sync(text)
+        pressed = PressedAt(n)
+        try:
+            context.score([ScoreRequest(sequence, longer, (), pressed)])
+        except KeyboardInterrupt:
+            continue
+        finally:
+            sequence.truncate(0)
+        assert pressed.left > 0, f"the interrupt at question {n} was lost"
+        break
+    else:
+        pytest.fail("the decode asks more often than the test thinks")
+    assert n > 20
+    assert np.allclose(context.score([ScoreRequest(sequence, longer)])[0], want, atol=2e-3)
+
+
 @pytest.mark.parametrize("arch", ["llama", "gemma3", "lfm2", "mamba"])
 def test_ctrl_c_between_a_decode_and_its_bookkeeping(tiny: Callable[..., Path], open_context: Any, arch: str) -> None:
     """The slot then knows of fewer or of more tokens than llama.cpp's cache holds."""
