@@ -386,25 +386,11 @@ class Context:
         """Run the batch. On any failure the caches are back at what their slots say."""
         if any(c.is_set() for c in cancels):
             raise Cancelled("cancelled")
-        self._interrupt.watch(self._handle, self._batch.size, cancels, slow=self._slow)
-        while True:
-            start = time.perf_counter()
-            code = self._lib.llama_decode(self._handle, self._batch.struct)
-            if code == 0:
-                self._lib.llama_synchronize(self._handle)
-            took = time.perf_counter() - start
-            self.decode_seconds += took
-            self._slow = took > _SLOW_S
-            if code == 0:
-                return
-            if code != _KV_FULL and self.model.recurrent:
-                # An unfinished decode has run over the state, and llama.cpp takes its snapshots for good.
-                for r in requests:
-                    self._cut(self._slot(r.sequence), 0)
-            for slot in self._slots:
-                self._cut(slot, len(slot.tokens))
-            if code != _KV_FULL or not self._evict(requests):
-                break
+        with held_back() as held:
+            self._interrupt.watch(self._handle, self._batch.size, cancels, held, slow=self._slow)
+            code = self._run(requests)
+        if code == 0:
+            return
         if self._interrupt.error is not None:
             raise self._interrupt.error
         if code == _ABORTED:
@@ -416,6 +402,27 @@ class Context:
                 available=0,
             )
         raise DecodeError(f"llama_decode failed with code {code}: {binding.take_errors() or 'no reason given'}")
+
+    def _run(self, requests: TokenSequence[ScoreRequest]) -> int:
+        """llama_decode's code, after other caches have made room where that helps."""
+        while True:
+            start = time.perf_counter()
+            code = int(self._lib.llama_decode(self._handle, self._batch.struct))
+            if code == 0:
+                self._lib.llama_synchronize(self._handle)
+            took = time.perf_counter() - start
+            self.decode_seconds += took
+            self._slow = took > _SLOW_S
+            if code == 0:
+                return code
+            if code != _KV_FULL and self.model.recurrent:
+                # An unfinished decode has run over the state, and llama.cpp takes its snapshots for good.
+                for r in requests:
+                    self._cut(self._slot(r.sequence), 0)
+            for slot in self._slots:
+                self._cut(slot, len(slot.tokens))
+            if code != _KV_FULL or not self._evict(requests):
+                return code
 
     def _evict(self, requests: TokenSequence[ScoreRequest]) -> bool:
         """Make room: empty the least recently used cache that this decode does not need."""

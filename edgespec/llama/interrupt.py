@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,24 +14,44 @@ from . import binding
 _WATCHED_FROM = 17
 
 
-@contextmanager
-def held_back() -> Iterator[Callable[[], bool]]:
-    """Keep Ctrl+C until a call to C is over that calls Python often: an exception raised there would be dropped.
+class Held:
+    """Ctrl+C that has been pressed and not been acted upon."""
 
-    Call what this yields to learn whether the call should end early.
+    def __init__(self) -> None:
+        self._before: Any = None
+        self._kept: list[tuple[Any, ...]] = []
+
+    @property
+    def pressed(self) -> bool:
+        """Has it been pressed?"""
+        return bool(self._kept)
+
+    def deliver(self) -> None:
+        """Do now what Ctrl+C does; raises what its handler raises."""
+        if self._kept:
+            arguments = self._kept[0]
+            self._kept.clear()
+            self._before(*arguments)
+
+
+@contextmanager
+def held_back() -> Iterator[Held]:
+    """Keep Ctrl+C until a call to C is over that calls Python: an exception raised there would be dropped.
+
+    That goes for a line of llama.cpp's log as well, which any call may write.
     """
-    kept: list[tuple[Any, ...]] = []
+    held = Held()
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield lambda: False  # such a thread is never interrupted, and nothing is raised
+        yield held  # such a thread is never interrupted, and nothing is raised
         return
-    signal.signal(signal.SIGINT, lambda *arguments: kept.append(arguments))
+    held._before = before
+    signal.signal(signal.SIGINT, lambda *arguments: held._kept.append(arguments))
     try:
-        yield lambda: bool(kept)
+        yield held
     finally:
         signal.signal(signal.SIGINT, before)
-        if kept:
-            before(*kept[0])
+        held.deliver()
 
 
 class Interrupt:
@@ -43,25 +63,28 @@ class Interrupt:
         self._callback: Any = None  # llama.cpp keeps the pointer
         self.error: BaseException | None = None
 
-    def watch(self, context: Any, size: int, events: Sequence[threading.Event], *, slow: bool = False) -> None:
-        """Let any of `events` stop the next decode of `size` tokens, if it is a long one, or `slow` says so."""
+    def watch(
+        self, context: Any, size: int, events: Sequence[threading.Event], held: Held, *, slow: bool = False
+    ) -> None:
+        """Let Ctrl+C and any of `events` stop the next decode of `size` tokens, if it is long, or `slow` says so."""
         self.error = None
         if size >= _WATCHED_FROM or slow:
-            asked = self._asked(events)
+            asked = self._asked(events, held)
             next(asked)
             self._callback = self._type(asked.send)
         else:
             self._callback = self._type()
         self._lib.llama_set_abort_callback(context, self._callback, None)
 
-    def _asked(self, events: Sequence[threading.Event]) -> Generator[bool, object, None]:
+    def _asked(self, events: Sequence[threading.Event], held: Held) -> Generator[bool, object, None]:
         """The callback is this generator's send().
 
-        Python runs signal handlers where a function begins: in a plain function that is before any `try`, and
-        ctypes drops the exception. A generator resumes inside its `try`.
+        Python runs signal handlers, those of other signals too, where a function begins: in a plain function that is
+        before any `try`, and ctypes drops the exception. A generator resumes inside its `try`.
         """
         try:
             while True:
+                held.deliver()
                 yield any(event.is_set() for event in events)
         except GeneratorExit:
             return

@@ -130,7 +130,7 @@ class Model:
             try:
                 if progress:
                     progress(float(fraction))
-                return not interrupted()
+                return not held.pressed
             except BaseException as error:  # an exception must not cross C frames; it goes on after the call
                 stop.append(error)
                 return False
@@ -140,7 +140,7 @@ class Model:
         binding.take_errors()
         handle = None
         try:
-            with held_back() as interrupted:
+            with held_back() as held:
                 handle = self._lib.llama_model_load_from_file(os.fsencode(self.path), params)
             if stop:
                 raise stop[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import signal
@@ -183,6 +184,37 @@ def test_a_real_prompt_is_cancelled(starter: Path, open_context: Any) -> None:
     sequence, late = cancelled_after(context, tokens, 0.7)
     assert late < 0.5
     assert len(sequence.cached) < len(tokens)
+
+
+class Logging:
+    """llama.cpp's library, whose decodes call Python as a line of its log does; Ctrl+C is pressed there."""
+
+    def __init__(self, lib: Any) -> None:
+        self._lib = lib
+        self._line = ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lib, name)
+
+    def llama_decode(self, *arguments: Any) -> int:
+        self._line()
+        return int(self._lib.llama_decode(*arguments))
+
+
+@pytest.mark.parametrize("arch", ["llama", "lfm2"])
+@pytest.mark.parametrize("length", [8, 60])
+def test_ctrl_c_in_a_line_of_the_log_is_not_lost(
+    tiny: Callable[..., Path], open_context: Any, arch: str, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = open_context(tiny(arch), sequences=1)
+    sequence = context.sequence()
+    want = context.score([ScoreRequest(sequence, PROMPT[:length])])[0].copy()
+    sequence.truncate(0)
+    with monkeypatch.context() as patched:
+        patched.setattr(context, "_lib", Logging(context._lib))
+        with pytest.raises(KeyboardInterrupt):
+            context.score([ScoreRequest(sequence, PROMPT[:length])])
+    assert np.allclose(context.score([ScoreRequest(sequence, PROMPT[:length])])[0], want, atol=2e-3)
 
 
 class PressedAt(threading.Event):
