@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from chats import chatting, run
+import pytest
+from chats import PATIENCE_S, chatting, run
 
+from edgespec.engine.scripted import ScriptedModel
 from edgespec.history import History
+from edgespec.scoring import Rows, ScoreRequest
 
 SLOW = "scripted:count?decodes_per_s=40"
 
@@ -59,15 +64,24 @@ def test_escape_stops_while_the_prompt_is_read(history: Path) -> None:
     run(test())
 
 
-def test_the_next_message_waits_and_is_sent(history: Path) -> None:
+def test_the_next_message_waits_and_is_sent(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode, may_decode = ScriptedModel.score, threading.Event()
+
+    def held(model: ScriptedModel, requests: Sequence[ScoreRequest]) -> list[Rows]:
+        may_decode.wait(PATIENCE_S)
+        return decode(model, requests)
+
+    monkeypatch.setattr(ScriptedModel, "score", held)
+
     async def test() -> None:
-        async with chatting(history, model="scripted:echo?decodes_per_s=15") as chat:
-            chat.composer.text = "the first of two messages"
+        async with chatting(history) as chat:
+            chat.composer.text = "first"
             await chat.press("enter")
             await chat.until(lambda: chat.screen.busy)
             chat.composer.text = "second"
             await chat.press("enter")
             await chat.until(lambda: "next: second" in chat.shown)
+            may_decode.set()
             await chat.until(lambda: len(chat.texts) == 4 and not chat.screen.busy)
             assert chat.texts[2:] == ["second", "second"]
 
