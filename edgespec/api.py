@@ -16,7 +16,7 @@ from edgespec.models.usage import Lease
 from . import profile_store
 from .asking import Asking, Messages, Prompt
 from .chat import ChatTemplate, encode_chat, encode_text, parse_messages
-from .costs import Costs, CostTable
+from .costs import Costs
 from .drafters import Knowledge, Resources, build, select
 from .drafters import planned as plan_over
 from .drafters.knowledge import circumstance
@@ -131,7 +131,7 @@ class LLM(Asking):
         self.sources = sources
         self.stats: GenerationStats | None = None  # of the latest request that ended
         self.costs: Costs | None = None  # measured when a request is first planned
-        self.draft_costs: CostTable | None = None  # of the draft model's own decodes
+        self.draft_costs: Costs | None = None  # of the draft model's own decodes
         self._knowledge = Knowledge()
         self.announce: Callable[[str], None] | None = None  # told one line before something slow
         self.history: SuffixHistory | None = None  # where replies are kept for the suffix drafter
@@ -243,7 +243,8 @@ class LLM(Asking):
         """Decode times of the target by rows: from disk, or measured now. A first planned request asks for them."""
         if self.costs is None:
             self.costs = Costs(cost_table(self.target, announce=self.announce))
-            self.draft_costs = cost_table(self.draft, announce=self.announce) if self.draft is not None else None
+            if self.draft is not None:
+                self.draft_costs = Costs(cost_table(self.draft, announce=self.announce))
             self._knowledge = Knowledge(_knowledge_file(self.target, self.draft))
         return self.costs
 

@@ -74,10 +74,13 @@ class Costs:
         """Milliseconds expected now of a decode of `width` rows behind `depth` tokens."""
         return self.table.at(width, depth) * self._common * self._own.get(width, 1.0)
 
-    def observe(self, width: int, ms: float, depth: int | None = None) -> None:
-        """One decode of `width` rows took `ms`. Outliers are clipped: one hiccup is no trend."""
+    def observe(self, width: int, ms: float, depth: int | None = None, weight: float = 1.0) -> None:
+        """One decode of `width` rows took `ms`. Outliers are clipped: one hiccup is no trend.
+
+        weight: more than 1 where it stands for many, less where several tell of the same decode.
+        """
         self.rounds += 1
-        surprise = min(max(ms / self.at(width, depth), 0.5), 2.0) - 1
+        surprise = weight * (min(max(ms / self.at(width, depth), 0.5), 2.0) - 1)
         self._common *= 1 + 0.05 * surprise
         own = self._own.get(width, 1.0) * (1 + (0.15 if width in self._own else 0.3) * surprise)
         self._own[width] = 1 + 0.97 * (own - 1)  # leaks, so that what all widths share ends up in `common`

@@ -31,7 +31,11 @@ _INVESTED, _GAIN = 0.5, 2.0  # most of the time a reply is expected to take; lea
 _TRIED = 6  # tokens of a source looked at in this request before anything is invested in it
 _MEMORY = 0.97  # per round, of the speed achieved
 _HOPE_EVERY, _LONGEST_HOPE = 16, 256  # rounds between two that are planned hopefully, doubling
-_PLAIN_EVERY = 64  # rounds between two plain ones while speculating, so that the speed-up is measured
+# Rounds between two plain ones while speculating, so that the speed-up is measured, and that the cost of a plain round
+# is known. The less speculation is expected to win, the more depends on that, and the less a plain round costs.
+_PLAIN_EVERY, _PLAIN_OFTEN, _PLAIN_LOSS = 64, 4, 0.025
+_ALONE = 2.0  # weight of the time of a plain round that stands among others
+_SURPRISE = 0.08  # of a plain round's time: more, and the next one comes soon
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ class Planner:
         self._recent = (0.0, 0.0)
         self._debt_ms = 0.0
         self._spent_ms = 0.0
-        self._since_plain = 0
+        self._since_plain, self._plain_every = 0, _PLAIN_OFTEN
         self._since_hope, self._hope_every = 0, _HOPE_EVERY
         self._since_probe: dict[str, int] = {}
         self._tried: dict[str, int] = {}
@@ -134,7 +138,8 @@ class Planner:
         probe = next((p for p in probes if p.source != best.source), None)
         if best.source is not None:
             wins = best_value > plain + (0.0 if self._speculating else _SWITCH_ON)
-            if not wins or self._debt_ms > self._allowance or self._since_plain >= _PLAIN_EVERY:
+            rounds = max(self._plain_every, (best_value - plain) / _PLAIN_LOSS)
+            if not wins or self._debt_ms > self._allowance or self._since_plain >= min(rounds, _PLAIN_EVERY):
                 best = Plan(ms=self.plain_ms)
         if probe is not None:
             best = probe
@@ -247,7 +252,7 @@ class Planner:
         other_ms: float,
     ) -> None:
         """One round is over. features: of the drafted tokens.  values: acceptance of those that were looked at."""
-        self.costs.observe(len(features) + 1, verify_ms, self._depth)
+        self._observe_cost(len(features) + 1, verify_ms)
         self.overhead_ms += 0.05 * (min(other_ms, 2 * self.overhead_ms + 0.1) - self.overhead_ms)
         total = max(0.0, draft_ms - plan.setup_ms) + verify_ms + other_ms
         self._spent_ms += total
@@ -271,6 +276,14 @@ class Planner:
         if plan.probe:
             self._since_probe[plan.source] = 0
             self._patience[plan.source] = min(_LONGEST_PATIENCE, max(_PATIENCE, 2 * self._patience[plan.source]))
+
+    def _observe_cost(self, width: int, ms: float) -> None:
+        """A plain round among others tells what many would, and decides when the next one comes."""
+        alone = width == 1 and self._since_plain > 0
+        if alone:
+            surprised = abs(ms / self._cost(1) - 1) > _SURPRISE
+            self._plain_every = _PLAIN_OFTEN if surprised else min(2 * self._plain_every, _PLAIN_EVERY)
+        self.costs.observe(width, ms, self._depth, weight=_ALONE if alone else 1.0)
 
     def shadow(self, source: str, feature: int, value: float) -> None:
         """What would have become of a token that was not drafted: free sources learn without being used."""

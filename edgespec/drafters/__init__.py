@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..acceptance import Prior
-from ..costs import Costs, CostTable
+from ..costs import Costs
 from ..drafting import Drafter
 from ..errors import BadRequestError
 from ..planning import Planner
@@ -112,7 +112,7 @@ def planned(
     resources: Resources,
     costs: Costs,
     *,
-    draft_costs: CostTable | None = None,
+    draft_costs: Costs | None = None,
     remaining: int = 256,
     coupled: bool = False,
     knowledge: Knowledge | None = None,

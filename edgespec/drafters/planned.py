@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..costs import CostTable
+from ..costs import Costs
 from ..distribution import Distribution
 from ..drafting import NO_DRAFT, Draft, Drafter
 from ..planning import Offer, Plan, Planner
@@ -39,7 +39,7 @@ class PlannedDrafter:
         *,
         model: ModelDrafter | None = None,
         glimpse: ModelDrafter | None = None,
-        model_costs: CostTable | None = None,
+        model_costs: Costs | None = None,
         coupled: bool = False,
         learn: Callable[[], None] | None = None,
     ) -> None:
@@ -49,12 +49,16 @@ class PlannedDrafter:
         self._model = model  # the one of the two that this round's offer speaks of
         self._model_costs = model_costs
         self._learn = learn
-        self._step_ms = 0.0 if model_costs is None else model_costs.at(1) + planner.overhead_ms
         self._plan = Plan()
         self._drafts: dict[str, Draft] = {}
         self._features: tuple[int, ...] = ()
         self._confidence: list[int] = []
         self._setup_ms = 0.0
+
+    @property
+    def _step_ms(self) -> float:
+        """Expected time of drafting one token with the draft model."""
+        return 0.0 if self._model_costs is None else self._model_costs.at(1) + self._planner.overhead_ms
 
     @property
     def why(self) -> str:
@@ -99,7 +103,7 @@ class PlannedDrafter:
         costs = self._model_costs
         if costs is None or unread <= 2:
             return 0.0
-        widest = costs.widths[-1]
+        widest = costs.table.widths[-1]
         ms = costs.at(unread + 1) if unread < widest else costs.at(widest) * (unread + 1) / widest
         return max(0.0, ms - costs.at(1))
 
@@ -148,8 +152,8 @@ class PlannedDrafter:
         if source == "model":
             for feature, value in zip(self._confidence, values, strict=False):
                 self._planner.shadow("confidence", feature, value)
-            if event.k and not self._setup_ms:
-                self._step_ms += 0.1 * (event.draft_ms / event.k - self._step_ms)
+            if event.k and not self._setup_ms and self._model_costs is not None:
+                self._model_costs.observe(1, max(0.0, event.draft_ms / event.k - self._planner.overhead_ms))
         for name, draft in self._drafts.items():
             if name != source and event.emitted:
                 self._planner.shadow(name, draft.features[0], float(draft.tokens[0] == event.emitted[0]))

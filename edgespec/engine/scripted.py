@@ -248,7 +248,7 @@ class ScriptedLLM(LLM):
         sources = select(drafter, has_draft=draft is not None)
         super().__init__(cast(Context, target), cast(Context | None, draft), sources)
         self.costs = Costs(target.costs)
-        self.draft_costs = None if draft is None else draft.costs
+        self.draft_costs = None if draft is None else Costs(draft.costs)
 
     def close(self) -> None:
         """There is nothing to free, and nothing to measure again."""

@@ -24,7 +24,7 @@ DEAR_READING = CostTable((1, 2, 16), (0.01, 1.0, 16.0))  # so the draft model is
 
 def _planned(target: TableModel, draft_costs: CostTable) -> Drafter:
     draft = TableModel(target.vocab.size, seed=7)
-    return planned(("suffix", "lookup", "model"), Resources(draft=draft), Costs(CHEAP), draft_costs=draft_costs)
+    return planned(("suffix", "lookup", "model"), Resources(draft=draft), Costs(CHEAP), draft_costs=Costs(draft_costs))
 
 
 class TestPlannedDrafter(DrafterContract):
@@ -62,7 +62,7 @@ def _lengths(costs: CostTable, prompt: tuple[int, ...], tokens: int) -> list[int
     target = TableModel(6, seed=3, eog=())
     draft = Counting(6, seed=3, eog=())
     draft.lengths = []
-    drafter = planned(("model",), Resources(draft=draft), Costs(CHEAP), draft_costs=costs, remaining=tokens)
+    drafter = planned(("model",), Resources(draft=draft), Costs(CHEAP), draft_costs=Costs(costs), remaining=tokens)
     request = GenerationRequest(prompt=prompt, max_tokens=tokens, draft_max=8)
     for _ in Generation(target, request, drafter):
         pass
