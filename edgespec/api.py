@@ -25,7 +25,7 @@ from .drafting import Drafter
 from .errors import BadRequestError
 from .generation import NO_ROLLBACK, Event, Generation, GenerationRequest
 from .llama import Context, LlamaGrammar, schema_to_gbnf
-from .llama.measure import cost_table, forget
+from .llama.measure import cost_table, forget, steps
 from .messages import Message
 from .options import Options, generation_request, split_options
 from .paths import cache_dir
@@ -245,6 +245,8 @@ class LLM(Asking):
             self.costs = Costs(cost_table(self.target, announce=self.announce))
             if self.draft is not None:
                 self.draft_costs = Costs(cost_table(self.draft, announce=self.announce))
+                for costs, ms in zip((self.costs, self.draft_costs), steps((self.target, self.draft)), strict=True):
+                    costs.anchor(ms)
             self._knowledge = Knowledge(_knowledge_file(self.target, self.draft))
         return self.costs
 

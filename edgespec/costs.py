@@ -6,6 +6,7 @@ import bisect
 from dataclasses import dataclass, replace
 
 _CHEAPER = 0.97  # a wider decode is run in place of a narrow one where it takes less than this share of its time
+_MOST_SURPRISE = 0.3  # share of the expected time that one decode may differ and be believed
 _FURTHEST = 4  # times the deepest measured context: further out, growth is not extrapolated
 
 
@@ -75,15 +76,19 @@ class Costs:
         return self.table.at(width, depth) * self._common * self._own.get(width, 1.0)
 
     def observe(self, width: int, ms: float, depth: int | None = None, weight: float = 1.0) -> None:
-        """One decode of `width` rows took `ms`. Outliers are clipped: one hiccup is no trend.
+        """One decode of `width` rows took `ms`. Outliers are clipped: a few hiccups are no trend.
 
         weight: more than 1 where it stands for many, less where several tell of the same decode.
         """
         self.rounds += 1
-        surprise = weight * (min(max(ms / self.at(width, depth), 0.5), 2.0) - 1)
+        surprise = weight * min(max(ms / self.at(width, depth) - 1, -_MOST_SURPRISE), _MOST_SURPRISE)
         self._common *= 1 + 0.05 * surprise
         own = self._own.get(width, 1.0) * (1 + (0.15 if width in self._own else 0.3) * surprise)
         self._own[width] = 1 + 0.97 * (own - 1)  # leaks, so that what all widths share ends up in `common`
+
+    def anchor(self, ms: float) -> None:
+        """A decode of one row takes this long now: so all widths take more, or less, than the table says."""
+        self._common = ms / self.table.at(1)
 
     @property
     def drift(self) -> float:

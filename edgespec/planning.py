@@ -91,7 +91,7 @@ class Planner:
         self._recent = (0.0, 0.0)
         self._debt_ms = 0.0
         self._spent_ms = 0.0
-        self._since_plain, self._plain_every = 0, _PLAIN_OFTEN
+        self._since_plain, self._plain_every, self._surprised = 0, _PLAIN_OFTEN, False
         self._since_hope, self._hope_every = 0, _HOPE_EVERY
         self._since_probe: dict[str, int] = {}
         self._tried: dict[str, int] = {}
@@ -138,8 +138,11 @@ class Planner:
         probe = next((p for p in probes if p.source != best.source), None)
         if best.source is not None:
             wins = best_value > plain + (0.0 if self._speculating else _SWITCH_ON)
-            rounds = max(self._plain_every, (best_value - plain) / _PLAIN_LOSS)
-            if not wins or self._debt_ms > self._allowance or self._since_plain >= min(rounds, _PLAIN_EVERY):
+            if (
+                not wins
+                or self._debt_ms > self._allowance
+                or self._since_plain >= self._until_plain(best_value - plain)
+            ):
                 best = Plan(ms=self.plain_ms)
         if probe is not None:
             best = probe
@@ -148,6 +151,12 @@ class Planner:
         self._since_hope += 1
         self._speculating = best.source is not None
         return best
+
+    def _until_plain(self, gain: float) -> float:
+        """Rounds until the next plain one. gain: tokens that speculation is expected to win in a round."""
+        if self._surprised:
+            return _PLAIN_OFTEN
+        return min(max(self._plain_every, gain / _PLAIN_LOSS), _PLAIN_EVERY)
 
     @property
     def rate(self) -> float:
@@ -171,6 +180,22 @@ class Planner:
             if k < len(offer.features):
                 chance *= estimate(offer.features[k])
                 total += chance
+        return False
+
+    def go_further(self, offer: Offer, drafted: int, reach: float, room: int) -> bool:
+        """Inside a draft, before the step of the next token: is it expected to raise the round's rate, or one after it?
+
+        drafted, reach: as for go_on().
+        """
+        estimate, base = self.acceptance[offer.source], self._cost(drafted + 1)
+        chance, total = reach, 0.0
+        for k in range(drafted + 1, min(room, len(offer.features)) + 1):
+            chance *= estimate(offer.features[k - 1])
+            total += chance
+            more_ms = (k - drafted) * offer.step_ms + self._cost(k + 1) - base
+            spent_ms = drafted * offer.step_ms + base + self.overhead_ms
+            if total >= self.rate * more_ms and self._affords(spent_ms + more_ms):
+                return True
         return False
 
     def _reaches(self, offer: Offer, k: int, *, hopeful: bool = False) -> list[float]:
@@ -281,8 +306,8 @@ class Planner:
         """A plain round among others tells what many would, and decides when the next one comes."""
         alone = width == 1 and self._since_plain > 0
         if alone:
-            surprised = abs(ms / self._cost(1) - 1) > _SURPRISE
-            self._plain_every = _PLAIN_OFTEN if surprised else min(2 * self._plain_every, _PLAIN_EVERY)
+            self._surprised = abs(ms / self._cost(1) - 1) > _SURPRISE
+            self._plain_every = _PLAIN_OFTEN if self._surprised else min(2 * self._plain_every, _PLAIN_EVERY)
         self.costs.observe(width, ms, self._depth, weight=_ALONE if alone else 1.0)
 
     def shadow(self, source: str, feature: int, value: float) -> None:

@@ -39,8 +39,10 @@ class ModelDrafter:
 
         gate, where a planner sets it, is asked before each token is sampled: (tokens drafted so far,
         distribution of the next) -> draft it? It sees no value of the token in question, so that to stop is exact.
+        ahead is asked before that distribution is computed, but for the first: (tokens drafted so far) -> go on?
         """
         self.gate: Callable[[int, Distribution], bool] | None = None
+        self.ahead: Callable[[int], bool] | None = None
         self._scorer = scorer
         self._cancelled = cancelled
         self._temperature = temperature
@@ -73,6 +75,8 @@ class ModelDrafter:
             drafted.append(token)
             proposals.append(proposal)
             if len(drafted) == k or self._scorer.vocab.is_eog(token):  # the end token itself is kept
+                break
+            if self.ahead is not None and not self.ahead(len(drafted)):
                 break
             walk.advance(token)
             window.append(token)

@@ -53,7 +53,7 @@ class PlannedDrafter:
         self._drafts: dict[str, Draft] = {}
         self._features: tuple[int, ...] = ()
         self._confidence: list[int] = []
-        self._setup_ms = 0.0
+        self._setup_ms, self._unread = 0.0, 0
 
     @property
     def _step_ms(self) -> float:
@@ -90,18 +90,20 @@ class PlannedDrafter:
 
     def _model_offer(self, whole: ModelDrafter, tokens: Sequence[int], room: int) -> Offer:
         """The draft model with all the text where reading it is little or expected to pay, else with the latest."""
-        self._model, self._setup_ms = whole, self._reading_ms(whole.unread(tokens))
+        self._model, self._unread = whole, whole.unread(tokens)
+        self._setup_ms = self._reading_ms(self._unread)
         features = tuple(range(min(room, _LONGEST_SAMPLED)))
         offer = Offer("model", features, self._step_ms, self._setup_ms)
         if self._glimpse is None or self._planner.worth_setup(offer):
             return offer
-        self._model, self._setup_ms = self._glimpse, self._reading_ms(self._glimpse.unread(tokens))
+        self._model, self._unread = self._glimpse, self._glimpse.unread(tokens)
+        self._setup_ms = self._reading_ms(self._unread)
         return replace(offer, setup_ms=self._setup_ms)
 
     def _reading_ms(self, unread: int) -> float:
         """Time to read so many tokens, beyond that of the step that reads the last one anyway."""
         costs = self._model_costs
-        if costs is None or unread <= 2:
+        if costs is None or not unread:
             return 0.0
         widest = costs.table.widths[-1]
         ms = costs.at(unread + 1) if unread < widest else costs.at(widest) * (unread + 1) / widest
@@ -127,6 +129,7 @@ class PlannedDrafter:
             return True
 
         self._model.gate = gate
+        self._model.ahead = lambda drafted: self._planner.go_further(offer, drafted, reach, room)
         draft = self._model.draft(tokens, len(offer.features), sampler, rng)
         return Draft(draft.tokens, draft.proposals, draft.source, tuple(range(len(draft.tokens))))
 
@@ -152,8 +155,9 @@ class PlannedDrafter:
         if source == "model":
             for feature, value in zip(self._confidence, values, strict=False):
                 self._planner.shadow("confidence", feature, value)
-            if event.k and not self._setup_ms and self._model_costs is not None:
-                self._model_costs.observe(1, max(0.0, event.draft_ms / event.k - self._planner.overhead_ms))
+            if event.k and self._unread <= 2 and self._model_costs is not None:
+                steps_ms = max(0.0, event.draft_ms - self._setup_ms)
+                self._model_costs.observe(1, max(0.0, steps_ms / event.k - self._planner.overhead_ms))
         for name, draft in self._drafts.items():
             if name != source and event.emitted:
                 self._planner.shadow(name, draft.features[0], float(draft.tokens[0] == event.emitted[0]))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from edgespec.models.header import Header
 from edgespec.models.identity import file_identity
@@ -29,6 +30,7 @@ _DEEP_WIDTHS = (1, 4, 16)  # of the growth with context, which is smooth
 _REPEATS, _SLOW_REPEATS = 5, 3
 _SLOW_STEP_MS = 50.0
 _WARM_UP = 4
+_STEPS = 4
 _STEPS_IN_ALL, _LONG_MS = 90, 1000.0  # a measurement takes about as long as so many plain decodes
 _DEPTH = 64  # tokens in the cache while measuring
 _DEEP, _LEAST_DEEP, _READING_MS = 1024, 256, 2500.0  # of the second, deeper measurement; time to read so far
@@ -50,6 +52,28 @@ def cost_table(context: Context, *, announce: Callable[[str], None] | None = Non
         return table
     context.model.padding = table.padding
     return table.padded()
+
+
+def steps(contexts: Sequence[Context]) -> list[float]:
+    """Milliseconds of a decode of one row now, of each: the least of some, with those of the others between them.
+
+    A table may have been measured when the machine was in another state; a draft model beside its target finds less of
+    its weights in the processor's caches than alone.
+    """
+    sequences = [context.sequence(()) for context in contexts]
+    least = [math.inf] * len(contexts)
+    for repeat in range(_STEPS + 1):
+        for i, (context, sequence) in enumerate(zip(contexts, sequences, strict=True)):
+            with context.turn:
+                tokens = _text(context, min(_DEPTH, context.n_ctx - 1))
+                begin = time.perf_counter()
+                context.score([ScoreRequest(sequence, tokens)])
+                if repeat:  # the first one reads the text
+                    least[i] = min(least[i], 1000 * (time.perf_counter() - begin))
+    for sequence in sequences:
+        sequence.truncate(0)
+        sequence.close()
+    return least
 
 
 def known_costs(header: Header) -> CostTable | None:
