@@ -63,12 +63,17 @@ class Stream(Iterator[TokenEvent]):
         while True:
             with self._turn:
                 event = next(self._events, None)
-                if isinstance(event, TokenEvent) and len(self._logprobs) < len(self._generation.completion):
-                    self._logprobs.append(event.logprob)
+                if event is not None:
+                    self.note(event)
             if event is None:
                 self._end()
                 return
             yield event
+
+    def note(self, event: Event) -> None:
+        """Take an event into the reply: for whoever runs the generation's rounds in place of this iterator."""
+        if isinstance(event, TokenEvent) and len(self._logprobs) < len(self._generation.completion):
+            self._logprobs.append(event.logprob)
 
     def __next__(self) -> TokenEvent:
         for event in self.events():

@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from .distribution import Distribution
+from .planning import Beside
 from .sampling import Sampler
 from .stats import RoundEvent
 
@@ -74,4 +75,19 @@ class Explains(Protocol):
     @property
     def why(self) -> str:
         """One sentence, or nothing where it drafts."""
+        ...
+
+
+@runtime_checkable
+class Shares(Protocol):
+    """A drafter that minds what else is in the decode that verifies its draft."""
+
+    @property
+    def expects(self) -> float:
+        """Tokens that its latest draft was expected to give beyond the one of a plain round."""
+        ...
+
+    def share(self, beside: Beside) -> None:
+        """Told before each draft what other requests put into the same decode so far, and before observe() what they
+        did put into it."""
         ...

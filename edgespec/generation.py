@@ -1,4 +1,4 @@
-"""The loop: propose, decode, commit; one round of one or several generations shares one target decode.
+"""The loop of one request: propose, decode, commit. rounds.py runs a round, also of several requests at once.
 
 Invariants: between rounds the cache holds exactly tokens[:-1]; every round commits at least one token;
 a draft never exceeds the room left in the context, in max_tokens or in one decode.
@@ -6,70 +6,39 @@ a draft never exceeds the room left in the context, in max_tokens or in one deco
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from .distribution import Distribution
-from .drafting import NO_DRAFT, Draft, Drafter, Explains
-from .errors import BadRequestError, Cancelled, ContextFullError, DecodeError
+from .drafting import NO_DRAFT, Draft, Drafter, Explains, Shares
+from .errors import Cancelled, ContextFullError, DecodeError
 from .noise import Noise
-from .sampling import Grammar, Sampler, SamplingParams, Walk
-from .scoring import Rows, Scorer, ScoreRequest, common_prefix
+from .planning import ALONE, Beside
+from .request import GenerationRequest
+from .rounds import Event, Timing, step
+from .sampling import Grammar, Sampler, Walk
+from .scoring import Rows, Scorer, common_prefix
 from .stages import largest
 from .stats import DraftedToken, GenerationStats, RoundEvent, TokenEvent, TopToken
 from .text import OutputText
 from .verification import SEED, VERIFIERS, Verdict, verify_greedy, verify_seed
 
-Event = TokenEvent | RoundEvent
+__all__ = ["NO_ROLLBACK", "Event", "Generation", "GenerationRequest", "Timing", "generate", "step"]
+
 T = TypeVar("T")
-MAX_TOP_LOGPROBS = 20
-_DRAWN_BITS = 32  # of a seed that we draw: short enough to type, and exact in any JSON reader
 
 NO_ROLLBACK = "speculation is off for this model: its recurrent state cannot be rolled back"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GenerationRequest:
-    """What to generate.
-
-    prompt: token ids.  max_tokens: None: until the context is full.  stop: strings that end the text and
-    are not shown.  draft_max: K, tokens drafted per round; 0: plain decoding.  verify: "block" (arXiv
-    2403.10444), "token" (arXiv 2211.17192) or "seed": the text is a function of target, prompt and params
-    alone; without a seed in params one is drawn.  top_logprobs: how many of the likeliest tokens each event names.
-    """
-
-    prompt: tuple[int, ...]
-    params: SamplingParams = SamplingParams()
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    draft_max: int = 3
-    verify: str = "block"
-    top_logprobs: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.prompt:
-            raise BadRequestError("the prompt is empty; give some text")
-        if self.max_tokens is not None:
-            _check_whole("max tokens", self.max_tokens, 1)
-        _check_whole("draft max", self.draft_max, 0)
-        _check_whole("top_logprobs", self.top_logprobs, 0, MAX_TOP_LOGPROBS)
-        if not isinstance(self.verify, str) or self.verify not in (*VERIFIERS, SEED):
-            raise BadRequestError(f"verify is {self.verify!r}; choose one of {', '.join((*VERIFIERS, SEED))}")
-        if self.verify == SEED and self.params.seed is None:
-            object.__setattr__(self, "params", self.params.replace(seed=secrets.randbits(_DRAWN_BITS)))
 
 
 class Generation:
     """One running request: plain state, and an iterator over its events.
 
     tokens: prompt and committed tokens.  text: visible text so far.  finish_reason: None while running,
-    then "stop", "length" or "cancelled".
+    then "stop", "length" or "cancelled".  error: what it failed with, where it shared its rounds with others.
     """
 
     def __init__(
@@ -95,6 +64,7 @@ class Generation:
         self.drafter = drafter if scorer.can_roll_back and request.draft_max else None
         if drafter is not None and self.drafter is None:
             drafter.close()
+        self._shares = self.drafter if isinstance(self.drafter, Shares) else None
         self.tokens = list(request.prompt)
         self.prompt_len = len(request.prompt)
         seed = request.params.seed
@@ -105,6 +75,7 @@ class Generation:
         self.sequence = scorer.sequence(request.prompt)
         self.cancelled = cancelled or threading.Event()
         self.finish_reason: str | None = None
+        self.error: Exception | None = None
         self.stats = GenerationStats(prompt_tokens=self.prompt_len)
         self.stats.why = NO_ROLLBACK if drafter and not scorer.can_roll_back else why
         self.text = ""
@@ -122,21 +93,35 @@ class Generation:
         chunk: tokens that one decode of the scorer reads. The last chunk is left to the decode that scores, so that
         the decodes are those of a prompt that was not read ahead.
         """
-        prompt, last = self.request.prompt, len(self.request.prompt) - chunk
         try:
             while True:
-                held = common_prefix(self.sequence.cached, prompt)
+                held = common_prefix(self.sequence.cached, self.request.prompt)
                 yield held
-                if held >= last:
+                if not self.read_ahead(chunk):
                     return
-                begin = time.perf_counter()
-                self.sequence.sync(prompt[: min(held + chunk, last)], self.cancelled)
-                self._read_ms += _ms(begin)
         except Cancelled:
             self.finish("cancelled")
 
-    def propose(self, width: int) -> Draft:
-        """This round's draft, at most `width` rows with the one that needs no draft."""
+    def read_ahead(self, chunk: int) -> bool:
+        """Read at most `chunk` tokens of the text that the cache lacks; False: the rest is for the decode that scores.
+
+        Raises Cancelled.
+        """
+        held, last = common_prefix(self.sequence.cached, self.tokens), len(self.tokens) - chunk
+        if held >= last:
+            return False
+        begin = time.perf_counter()
+        self.sequence.sync(self.tokens[: min(held + chunk, last)], self.cancelled)
+        self._read_ms += _ms(begin)
+        return True
+
+    @property
+    def expects(self) -> float:
+        """Tokens that its latest draft was expected to give beyond the one of a plain round; 0: nobody plans it."""
+        return 0.0 if self._shares is None else self._shares.expects
+
+    def propose(self, width: int, beside: Beside = ALONE) -> Draft:
+        """This round's draft, at most `width` rows with the one that needs no draft. beside: others' share of it."""
         if self.drafter is None or not self.completion_started:
             return NO_DRAFT
         left = self.request.max_tokens
@@ -148,6 +133,8 @@ class Generation:
         )
         if room <= 0:
             return NO_DRAFT
+        if self._shares is not None:
+            self._shares.share(beside)
         draft = self.drafter.draft(self.tokens, room, self.sampler, self.rng)
         return self._checked(draft, room)
 
@@ -203,9 +190,12 @@ class Generation:
                 draft_ms=timing.draft_ms,
                 verify_ms=timing.verify_ms,
                 other_ms=timing.other_ms + _ms(start),
+                beside=timing.beside.requests,
             )
             self.stats.record(event)
             if self.drafter is not None:
+                if self._shares is not None:
+                    self._shares.share(timing.beside)
                 self.drafter.observe(event)
             events.append(event)
         return events
@@ -288,6 +278,16 @@ class Generation:
             self.text += held
         return held
 
+    def fail(self, error: Exception) -> None:
+        """End now, because of an error of its own."""
+        self.error = error
+        self.finish("cancelled")
+
+    def end_cancelled(self) -> list[Event]:
+        """End now; text that waited for a possible stop string comes out as a last event."""
+        text = self.finish("cancelled")
+        return [TokenEvent(text, self.tokens[-1], "target", 0.0, self.stats.rounds)] if text else []
+
     def __iter__(self) -> Iterator[Event]:
         """Run to the end, yielding events; closing the iterator cancels."""
         try:
@@ -310,15 +310,6 @@ class Generation:
                     self.stats.why = planned or ("" if self.stats.drafted else "no source had a draft")
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Milliseconds of a round before commit."""
-
-    draft_ms: float
-    verify_ms: float
-    other_ms: float
-
-
 class _Lazy(Sequence[T], Generic[T]):
     """Row i's winner or distribution, computed when a verifier first asks: most rejections are early."""
 
@@ -338,60 +329,6 @@ class _Lazy(Sequence[T], Generic[T]):
         return self.known[i]
 
 
-def step(scorer: Scorer, generations: Sequence[Generation]) -> list[list[Event]]:
-    """One round for every unfinished generation, in one target decode; events per generation, in order.
-
-    All generations must be on `scorer`; more than it holds at once take several decodes. A cancelled one
-    finishes without decoding.
-    """
-    events: list[list[Event]] = [[] for _ in generations]
-    running = []
-    for i, g in enumerate(generations):
-        if g.finish_reason is None and g.cancelled.is_set():
-            events[i] += _cancelled(g)
-        if g.finish_reason is None:
-            running.append(i)
-    at_once = min(scorer.max_width, scorer.max_sequences)
-    for start in range(0, len(running), at_once):
-        group = running[start : start + at_once]
-        for i, new in zip(group, _round(scorer, [generations[i] for i in group]), strict=True):
-            events[i] += new
-    return events
-
-
-def _round(scorer: Scorer, running: Sequence[Generation]) -> list[list[Event]]:
-    """Propose, decode, commit."""
-    started = time.perf_counter()
-    drafts, draft_ms = [], []
-    width = scorer.max_width
-    try:
-        for after, g in zip(range(len(running) - 1, -1, -1), running, strict=True):
-            begin = time.perf_counter()
-            drafts.append(g.propose(width - after))  # one row stays for each generation that follows
-            draft_ms.append(_ms(begin) if g.drafter is not None else 0.0)
-            width -= len(drafts[-1].tokens) + 1
-        requests = [
-            ScoreRequest(g.sequence, g.tokens, draft.tokens, g.cancelled)
-            for g, draft in zip(running, drafts, strict=True)
-        ]
-        with scorer.turn:
-            begin = time.perf_counter()
-            scored = scorer.score(requests)
-            verify_ms = _ms(begin)
-            other_ms = max(0.0, _ms(started) - verify_ms - sum(draft_ms)) / len(running)
-            return [
-                g.commit(draft, rows, Timing(ms, verify_ms, other_ms))
-                for g, draft, rows, ms in zip(running, drafts, scored, draft_ms, strict=True)
-            ]
-    except Cancelled:
-        return [_cancelled(g) if g.cancelled.is_set() else [] for g in running]
-    except ContextFullError:
-        if len(running) == 1:
-            raise
-        # Each fits the context, not all at once: one by one they take each other's room.
-        return [_round(scorer, [g])[0] for g in running]
-
-
 def generate(
     scorer: Scorer,
     request: GenerationRequest,
@@ -408,17 +345,5 @@ def log_probability(row: Rows, token: int) -> float:
     return float(row[token] - top) - float(np.log(np.exp(row - top).sum()))
 
 
-def _cancelled(g: Generation) -> list[Event]:
-    """End a generation; text that waited for a possible stop string comes out as a last event."""
-    text = g.finish("cancelled")
-    return [TokenEvent(text, g.tokens[-1], "target", 0.0, g.stats.rounds)] if text else []
-
-
 def _ms(since: float) -> float:
     return 1000 * (time.perf_counter() - since)
-
-
-def _check_whole(name: str, value: object, low: int, high: int | None = None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < low or (high is not None and value > high):
-        most = "" if high is None else f" and at most {high}"
-        raise BadRequestError(f"{name} is {value!r}; it must be a whole number of at least {low}{most}")

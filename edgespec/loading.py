@@ -153,8 +153,10 @@ def load(
 
 def load_for_engine(spec: LoadSpec, progress: Progress) -> LLM:
     """load() as an engine calls it, with the decode times measured where a plan will need them."""
+    settings = msgspec.structs.asdict(spec)
+    del settings["at_once"]  # the engine's own
     llm = load(
-        **msgspec.structs.asdict(spec),
+        **settings,
         progress=lambda name, fraction: progress(name, fraction),
         announce=lambda line: progress(line, None),
     )

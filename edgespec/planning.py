@@ -34,8 +34,26 @@ _HOPE_EVERY, _LONGEST_HOPE = 16, 256  # rounds between two that are planned hope
 # Rounds between two plain ones while speculating, so that the speed-up is measured, and that the cost of a plain round
 # is known. The less speculation is expected to win, the more depends on that, and the less a plain round costs.
 _PLAIN_EVERY, _PLAIN_OFTEN, _PLAIN_LOSS = 64, 4, 0.025
-_ALONE = 2.0  # weight of the time of a plain round that stands among others
+_LONE = 2.0  # weight of the time of a plain round that stands among others
 _SURPRISE = 0.08  # of a plain round's time: more, and the next one comes soon
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What other requests have in the same decode: their number, their rows, the tokens expected of these, and the
+    tokens of context that they hold.
+
+    A row more then costs what it adds to a decode that is run anyway, and a millisecond more delays everybody's tokens:
+    tokens and rates below are those of all requests together.
+    """
+
+    requests: int = 0
+    rows: int = 0
+    tokens: float = 0.0
+    depth: int = 0
+
+
+ALONE = Beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +74,8 @@ class Offer:
 class Plan:
     """source None: decode plainly.  probe: chosen to learn, not to win.  ms: expected time of the round.
 
-    setup_ms: beside it, an investment in rounds to come (a draft model reads the conversation).
+    setup_ms: beside it, an investment in rounds to come (a draft model reads the conversation).  gain: tokens expected
+    beyond those of a plain round.
     """
 
     source: str | None = None
@@ -64,6 +83,7 @@ class Plan:
     probe: bool = False
     ms: float = 0.0
     setup_ms: float = 0.0
+    gain: float = 0.0
 
 
 class Planner:
@@ -99,14 +119,20 @@ class Planner:
         self._speculating = False
         self._best: dict[str, tuple[Offer, int, float]] = {}
         self._depth = 0
+        self.beside = ALONE
 
     @property
     def plain_ms(self) -> float:
-        """Expected time of one plain round."""
+        """Expected time of one round in which this request drafts nothing."""
         return self._cost(1) + self.overhead_ms
 
+    @property
+    def _plain_tokens(self) -> float:
+        """Tokens expected of such a round, of all requests."""
+        return 1 + self.beside.tokens
+
     def _cost(self, width: int) -> float:
-        return self.costs.at(width, self._depth)
+        return self.costs.at(width + self.beside.rows, self._depth + self.beside.depth)
 
     def plan(self, offers: Iterable[Offer], room: int, depth: int = 0) -> Plan:
         """The best expected rate, within the loss budget.
@@ -114,7 +140,7 @@ class Planner:
         room: most tokens that may be drafted.  depth: tokens of context.
         """
         self._depth = depth
-        plain = 1 - self.rate * self.plain_ms
+        plain = self._plain_tokens - self.rate * self.plain_ms
         best, best_value = Plan(ms=self.plain_ms), plain
         probes: list[Plan] = []
         self._best.clear()
@@ -129,10 +155,11 @@ class Planner:
                 continue
             k, tokens, ms = max(options, key=self._value)
             if tokens - self.rate * ms > best_value:
-                best = Plan(offer.source, k, ms=ms, setup_ms=offer.setup_ms - self._setup_in_round(offer))
+                setup_ms = offer.setup_ms - self._setup_in_round(offer)
+                best = Plan(offer.source, k, ms=ms, setup_ms=setup_ms, gain=tokens - self._plain_tokens)
                 best_value = tokens - self.rate * ms
             if offer.setup_ms == self._setup_in_round(offer) and offer.step_ms > 0:
-                loss, k, ms = min((ms - tokens * self.plain_ms, k, ms) for k, tokens, ms in options)
+                loss, k, ms = min((ms - self._plain_for(tokens), k, ms) for k, tokens, ms in options)
                 if self._may_probe(offer, loss):
                     probes.append(Plan(offer.source, k, probe=True, ms=ms))
         probe = next((p for p in probes if p.source != best.source), None)
@@ -161,8 +188,12 @@ class Planner:
     @property
     def rate(self) -> float:
         """Tokens per millisecond of the latest rounds, never below what plain decoding gives."""
-        tokens, ms = self._recent
-        return max(1 / self.plain_ms, tokens / ms if ms else 0.0)
+        plain, spent = self._recent
+        return self._plain_tokens / self.plain_ms * max(1.0, plain / spent if spent else 0.0)
+
+    def _plain_for(self, tokens: float) -> float:
+        """Milliseconds that so many tokens of all requests would take without drafts of this one."""
+        return tokens / self._plain_tokens * self.plain_ms
 
     def go_on(self, offer: Offer, drafted: int, reach: float, acceptance: float, room: int) -> bool:
         """Inside a draft: is one more token expected to raise the round's rate?
@@ -216,7 +247,7 @@ class Planner:
         """(K, expected tokens, expected ms) for every K >= 1."""
         found = []
         if self.worth_setup(offer):
-            total = 1.0
+            total = self._plain_tokens
             for k, reach in enumerate(self._reaches(offer, room, hopeful=hopeful), start=1):
                 total += reach
                 found.append((k, total, self._round_ms(offer, k)))
@@ -236,12 +267,12 @@ class Planner:
             return True
         if self._tried.get(offer.source, 0) < _TRIED:
             return False
-        tokens = 1.0
+        tokens = self._plain_tokens
         best = 0.0
         for k, reach in enumerate(self._reaches(offer, len(offer.features)), start=1):
             tokens += reach
             ms = k * offer.step_ms + self._cost(k + 1) + self.overhead_ms
-            best = max(best, 1 - ms / (tokens * self.plain_ms))
+            best = max(best, 1 - ms / self._plain_for(tokens))
         expected_ms = self.remaining * self.plain_ms
         return best * expected_ms > _GAIN * offer.setup_ms and offer.setup_ms <= _INVESTED * expected_ms
 
@@ -255,7 +286,8 @@ class Planner:
 
     @property
     def _allowance(self) -> float:
-        return self._start_steps * self.plain_ms + _SHARE * self._spent_ms
+        """Losses delay all requests that share the rounds, so each may lose its part."""
+        return self._start_steps * self.plain_ms / (1 + self.beside.requests) + _SHARE * self._spent_ms
 
     def _may_probe(self, offer: Offer, loss: float) -> bool:
         """A source that costs something to ask and does not seem to pay is asked rarely, within the budget."""
@@ -277,12 +309,14 @@ class Planner:
         other_ms: float,
     ) -> None:
         """One round is over. features: of the drafted tokens.  values: acceptance of those that were looked at."""
+        share = 1 / (1 + self.beside.requests)
         self._observe_cost(len(features) + 1, verify_ms)
         self.overhead_ms += 0.05 * (min(other_ms, 2 * self.overhead_ms + 0.1) - self.overhead_ms)
         total = max(0.0, draft_ms - plan.setup_ms) + verify_ms + other_ms
-        self._spent_ms += total
-        tokens, ms = self._recent
-        self._recent = (tokens * _MEMORY + produced, ms * _MEMORY + total)
+        self._spent_ms += total * share
+        plain_ms = self._plain_for(produced + self.beside.tokens)
+        plain, spent = self._recent
+        self._recent = (plain * _MEMORY + plain_ms, spent * _MEMORY + total)
         self.remaining = max(1, self.remaining - produced)
         for source in self._since_probe:
             self._since_probe[source] += 1
@@ -296,7 +330,7 @@ class Planner:
         for feature, value in zip(features, values, strict=False):
             estimate.observe(feature, value)
         self._tried[plan.source] = self._tried.get(plan.source, 0) + len(values)
-        loss = total - produced * self.plain_ms
+        loss = total - plain_ms
         self._debt_ms = max(self._debt_ms + loss, -_MAX_SAVED_STEPS * self.plain_ms)
         if plan.probe:
             self._since_probe[plan.source] = 0
@@ -304,11 +338,13 @@ class Planner:
 
     def _observe_cost(self, width: int, ms: float) -> None:
         """A plain round among others tells what many would, and decides when the next one comes."""
-        alone = width == 1 and self._since_plain > 0
+        others = self.beside.requests
+        alone = width == 1 and self._since_plain > 0 and not others
         if alone:
             self._surprised = abs(ms / self._cost(1) - 1) > _SURPRISE
             self._plain_every = _PLAIN_OFTEN if self._surprised else min(2 * self._plain_every, _PLAIN_EVERY)
-        self.costs.observe(width, ms, self._depth, weight=_ALONE if alone else 1.0)
+        rows, depth = width + self.beside.rows, self._depth + self.beside.depth
+        self.costs.observe(rows, ms, depth, weight=_LONE if alone else 1 / (1 + others))
 
     def shadow(self, source: str, feature: int, value: float) -> None:
         """What would have become of a token that was not drafted: free sources learn without being used."""
@@ -319,7 +355,7 @@ class Planner:
         if not self._best:
             return "no source had a draft"
         _, (offer, k, tokens) = max(self._best.items(), key=lambda item: item[1][2] / self._round_ms(*item[1][:2]))
-        needed = self._round_ms(offer, k) / self.plain_ms
+        needed = self._round_ms(offer, k) / self.plain_ms * self._plain_tokens
         step = f"one step costs {offer.step_ms / self.plain_ms:.2f} of a target step; " if offer.step_ms else ""
         return (
             f"{offer.source} off: {step}it needs {needed:.2f} tokens a round at K = {k} and is expected to give "

@@ -72,6 +72,11 @@ class Scorer(Protocol):
         ...
 
     @property
+    def cells(self) -> int:
+        """Tokens all sequences together may hold."""
+        ...
+
+    @property
     def max_width(self) -> int:
         """Rows one score() call may ask for, over all its requests."""
         ...

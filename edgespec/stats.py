@@ -58,7 +58,7 @@ class DraftedToken:
 
 @dataclass(frozen=True, slots=True)
 class RoundEvent:
-    """One verifying decode of the target. Times in milliseconds."""
+    """One verifying decode of the target. Times in milliseconds. beside: other requests that were in it."""
 
     round: int
     source: str
@@ -70,6 +70,7 @@ class RoundEvent:
     draft_ms: float
     verify_ms: float
     other_ms: float
+    beside: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -116,6 +117,7 @@ class GenerationStats:
     decode_ms: float = 0.0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
+    shared_rounds: int = 0  # rounds with other requests in the same decode
     plain_rounds: int = 0
     plain_ms: float = 0.0
     mode: str = "plain"
@@ -131,6 +133,7 @@ class GenerationStats:
         self.drafted += event.k
         self.accepted += event.accepted
         self.produced += event.produced
+        self.shared_rounds += event.beside > 0
         self.draft_ms += event.draft_ms
         self.verify_ms += event.verify_ms
         self.decode_ms += event.draft_ms + event.verify_ms + event.other_ms
@@ -173,8 +176,11 @@ class GenerationStats:
 
     @property
     def speedup_vs_plain(self) -> float | None:
-        """Speed of all rounds over that of the plain ones among them; None with too few of either to say."""
-        if not self.drafted or self.plain_rounds < _ENOUGH_PLAIN or not self.decode_ms:
+        """Speed of all rounds over that of the plain ones among them; None with too few of either to say.
+
+        Rounds shared with other requests took the time of all: these say nothing about one.
+        """
+        if not self.drafted or self.shared_rounds or self.plain_rounds < _ENOUGH_PLAIN or not self.decode_ms:
             return None
         return self.produced / self.decode_ms * self.plain_ms / self.plain_rounds
 

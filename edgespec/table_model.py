@@ -83,7 +83,8 @@ class TableModel:
     tokens back the distribution depends on.  concentration: of the Dirichlet the rows are drawn from; small
     values make peaked rows.  zeros: share of entries with probability 0 (logit -inf).  eog: end token ids.
     n_ctx: tokens a sequence may hold.  max_width: rows per score().  n_seq_max: caches; further sequences
-    take the least recently used one.  can_roll_back: False forgets a whole cache where one token is cut.
+    take the least recently used one.  cells: tokens they hold together; None: n_ctx each.  can_roll_back:
+    False forgets a whole cache where one token is cut.
 
     Rows are log p, float32. They are computed from what the cache holds, so a cache that is out of step
     with the tokens gives wrong rows, and score() raises DecodeError where it can tell.
@@ -103,6 +104,7 @@ class TableModel:
         n_ctx: int = 256,
         max_width: int = 64,
         n_seq_max: int = 4,
+        cells: int | None = None,
         can_roll_back: bool = True,
     ) -> None:
         for name, value, least in (
@@ -118,6 +120,7 @@ class TableModel:
             raise BadRequestError("zeros must be from 0 to below 1, concentration above 0")
         self.vocab = TableVocab(vocab_size, frozenset(eog))
         self.n_ctx = n_ctx
+        self.cells = n_ctx * n_seq_max if cells is None else cells
         self.max_width = max_width
         self.can_roll_back = can_roll_back
         self.turn = threading.RLock()
@@ -213,6 +216,12 @@ class TableModel:
         width = sum(len(r.drafted) + 1 for r in requests)
         if width > self.max_width:
             raise BadRequestError(f"{width} rows asked for in one decode; this model gives {self.max_width}")
+        if sum(len(r.tokens) + len(r.drafted) for r in requests) > self.cells:
+            raise ContextFullError(
+                f"the context of {self.cells} tokens is full; shorten the text",
+                needed=sum(len(r.tokens) + len(r.drafted) for r in requests),
+                available=self.cells,
+            )
         if len({id(r.sequence) for r in requests}) < len(requests) or len(requests) > len(self._slots):
             raise BadRequestError(f"one decode takes at most {len(self._slots)} sequences, each of them once")
 

@@ -115,7 +115,7 @@ class Running:
 
 
 def settings(**options: Any) -> ServerSettings:
-    return ServerSettings(**{"model": MODEL, "port": 0, "grace_s": 5.0, **options})
+    return ServerSettings(**{"model": MODEL, "port": 0, "grace_s": 5.0, "parallel": 1, **options})
 
 
 @contextmanager

@@ -30,6 +30,7 @@ _PACKAGES = ("starlette", "uvicorn", "h11", "anyio")  # of the extra
 @click.option("--alias", metavar="NAME", help="What clients call the model; default: its name.")
 @click.option("--allow-host", multiple=True, metavar="NAME", help="Another name of this machine. Repeatable.")
 @click.option("--allow-origin", multiple=True, metavar="URL", help="A web page that may ask. Repeatable.")
+@click.option("--parallel", type=int, default=4, show_default=True, metavar="N", help="Requests answered at once.")
 @click.option("--queue", type=int, default=64, show_default=True, metavar="N", help="Requests that may wait.")
 @click.option("--timeout", type=float, default=1800, show_default=True, metavar="SECONDS", help="For one request.")
 @click.option("--grace", type=float, default=10, show_default=True, metavar="SECONDS", help="To finish, at the end.")
@@ -37,8 +38,9 @@ _PACKAGES = ("starlette", "uvicorn", "h11", "anyio")  # of the extra
 def serve(**options: Any) -> int:
     """Answer programs that speak to OpenAI's API, with one model, on this machine.
 
-    Requests are answered one after the other, first come, first served. Ctrl+C or SIGTERM ends the server: what runs
-    may finish within --grace seconds, a second Ctrl+C ends it at once.
+    Up to --parallel requests share the model: each decode has a row or a draft of every one. Others wait, first come,
+    first served. Ctrl+C or SIGTERM ends the server: what runs may finish within --grace seconds, a second Ctrl+C ends
+    it at once.
     """
     try:
         from ..server.serving import Server, open_socket
@@ -87,6 +89,7 @@ def _settings(options: dict[str, Any]) -> ServerSettings:
         api_key=options["api_key"] or os.environ.get("EDGESPEC_API_KEY") or None,
         hosts=options["allow_host"],
         origins=options["allow_origin"],
+        parallel=options["parallel"],
         waiting=options["queue"],
         deadline_s=options["timeout"],
         grace_s=options["grace"],
@@ -116,7 +119,8 @@ def _print_ready(settings: ServerSettings, port: int, loaded: Loaded) -> None:
         click.echo(f"  curl {base}/v1/chat/completions{key} -d '{body}'")
     else:
         click.echo("  The model has no chat template: only /v1/completions")
-    click.echo("  Requests are answered one after the other. Ctrl+C ends the server.")
+    at_once = "one after the other" if settings.parallel == 1 else f"up to {settings.parallel} at once"
+    click.echo(f"  Requests are answered {at_once}. Ctrl+C ends the server.")
     sys.stdout.flush()
 
 

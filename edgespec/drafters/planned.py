@@ -10,7 +10,7 @@ import numpy as np
 from ..costs import Costs
 from ..distribution import Distribution
 from ..drafting import NO_DRAFT, Draft, Drafter
-from ..planning import Offer, Plan, Planner
+from ..planning import Beside, Offer, Plan, Planner
 from ..sampling import Sampler
 from ..stats import RoundEvent
 from .model import ModelDrafter
@@ -64,6 +64,15 @@ class PlannedDrafter:
     def why(self) -> str:
         """Why the latest round was plain, if it was."""
         return "" if self._plan.source else self._planner.why_off()
+
+    @property
+    def expects(self) -> float:
+        """Tokens that the latest plan was expected to give beyond the one of a plain round."""
+        return self._plan.gain
+
+    def share(self, beside: Beside) -> None:
+        """Plan for a decode that has this in it, too."""
+        self._planner.beside = beside
 
     def draft(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Draft:
         """The chosen source's draft, at most k tokens."""

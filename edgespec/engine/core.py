@@ -1,4 +1,4 @@
-"""The engine itself: one thread that owns the model and works through the queue.
+"""The engine itself: one thread that owns the model, works through the queue, and runs rounds for what it took.
 
 Front ends of this process use it through LocalEngine, those of others through worker.py.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import psutil
 
-from ..api import LLM, Stream
+from ..api import LLM
 from ..errors import Cancelled, DeadlineError, EngineError
 from ..options import check_options
 from ..reply import Reply
@@ -31,12 +31,12 @@ from .protocol import (
     Loaded,
     Loading,
     LoadSpec,
-    Reading,
     Texts,
     Totals,
     failure,
 )
 from .states import Kept, States
+from .together import Running, Together
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +47,16 @@ Tell = Callable[[Event], None]
 
 
 class Core:
-    """Owns a model, and runs jobs on it one by one in a thread of its own."""
+    """Owns a model, and runs jobs on it in a thread of its own.
+
+    LoadSpec.at_once requests share the model's rounds; everything else has it alone.
+    """
 
     def __init__(self, load: Loader, states: States, *, idle_s: float | None = None) -> None:
         """idle_s: seconds without a request after which the model is freed; None: never."""
         self._load, self._states, self._idle_s = load, states, idle_s
         self._queue = JobQueue()
+        self._together = Together(states)
         self._llm: LLM | None = None
         self._spec: LoadSpec | None = None  # that the model serves now
         self._loaded_with: LoadSpec | None = None  # its drafter may be another one
@@ -87,13 +91,7 @@ class Core:
         """Delete the saved states of a conversation now, and what running jobs make of it; Done is told then."""
         self._states.forget(conversation)
 
-        def again(_: Job) -> None:
-            if self._kept is not None and self._kept.conversation == conversation:
-                self._kept = None
-            self._states.forget(conversation)
-            tell(Done())
-
-        return self._put(Job(again, tell))
+        return self._put(Job(self._run_forget, tell, forgotten=conversation))
 
     def cancel(self, job: Job) -> None:
         """End a job soon; its last event tells so."""
@@ -108,15 +106,16 @@ class Core:
             loaded=self._loaded,
             loading=self._loading,
             queued=len(self._queue),
-            busy=self._queue.running is not None,
+            busy=bool(self._queue.running),
+            running=len(self._queue.running),
             clients=clients,
             rss_bytes=int(self._process.memory_info().rss),
             totals=self._totals,
         )
 
     def stuck_s(self) -> tuple[float, bool]:
-        """(Seconds since the running job last moved, whether it is loading); 0 where none runs."""
-        if self._queue.running is None:
+        """(Seconds since the running jobs last moved, whether one is loading); 0 where none runs."""
+        if not self._queue.running:
             return 0.0, False
         return time.monotonic() - self._sign, self._loading is not None
 
@@ -136,19 +135,66 @@ class Core:
 
     def _work(self) -> None:
         idle_since = time.monotonic()
-        while not self._queue.closed:
+        while self._together or not self._queue.closed:
             self._sign = time.monotonic()
-            job = self._queue.next(self._patience(idle_since))
-            if job is None:
+            patience = 0.0 if self._together else self._patience(idle_since)
+            job = self._queue.next(patience, self._fits)
+            if job is not None:
+                self._start(job)
+            elif self._together:
+                self._turn()
+            else:
                 self._idle(time.monotonic() - idle_since)
                 continue
-            self._sign = time.monotonic()
-            try:
-                job.run(job)
-            except BaseException as error:
-                self._failed(job, error)
             idle_since = time.monotonic()
         self._drop()
+
+    def _fits(self, job: Job) -> bool:
+        """May it begin beside what runs?"""
+        if not self._together:
+            return True
+        if job.forgotten is not None:
+            return all(r.job.spec is None or r.job.spec.conversation != job.forgotten for r in self._together)
+        if job.load is None or job.load != self._spec:  # the model is to be another one, or is to be freed
+            return False
+        return job.run != self._run_generate or len(self._together) < job.load.at_once
+
+    def _start(self, job: Job) -> None:
+        self._sign = time.monotonic()
+        try:
+            last = job.run(job)
+        except BaseException as error:
+            self._queue.done(job)
+            self._failed(job, error)
+            return
+        if last is not None:
+            self._queue.done(job)
+            job.tell(last)
+
+    def _turn(self) -> None:
+        """A round for all requests that run, and the end of those that are finished."""
+        assert self._llm is not None
+        try:
+            self._together.turn(self._llm.target, self._llm.target.n_batch)
+        except BaseException as error:
+            for running in self._together:
+                self._end(running, error)
+            return
+        for running in self._together:
+            if running.generation.finish_reason is not None:
+                self._end(running, running.generation.error)
+
+    def _end(self, running: Running, error: BaseException | None) -> None:
+        job = running.job
+        self._together.remove(running)
+        self._queue.done(job)
+        try:
+            running.stream.close()
+            if error is not None:
+                raise error
+            self._finish(running)
+        except BaseException as failed:
+            self._failed(job, failed)
 
     def _failed(self, job: Job, error: BaseException) -> None:
         if isinstance(error, Cancelled) and not job.expired:
@@ -173,57 +219,53 @@ class Core:
             log.info("the model is freed after %.0f s without a request", seconds)
             self._drop()
 
-    def _run_load(self, job: Job) -> None:
+    def _run_load(self, job: Job) -> Event:
         self._ready(job)
         assert self._loaded is not None
-        job.tell(self._loaded)
+        return self._loaded
 
-    def _run_unload(self, job: Job) -> None:
+    def _run_unload(self, _: Job) -> Event:
         self._drop()
-        job.tell(Done())
+        return Done()
 
-    def _run_translate(self, job: Job) -> None:
+    def _run_translate(self, job: Job) -> Event:
         assert job.spec is not None
         llm = self._ready(job)
         ids = llm.encode(job.spec.input)
-        job.tell(Texts(ids, llm.detokenize(ids)))
+        return Texts(ids, llm.detokenize(ids))
+
+    def _run_forget(self, job: Job) -> Event:
+        """Once more: jobs before it may have saved the conversation again."""
+        assert job.forgotten is not None
+        if self._kept is not None and self._kept.conversation == job.forgotten:
+            self._kept = None
+        self._states.forget(job.forgotten)
+        return Done()
 
     def _run_generate(self, job: Job) -> None:
+        """Begin; rounds do the rest."""
         assert job.spec is not None
         llm = self._ready(job)
-        if self._kept is not None and self._kept.conversation != job.spec.conversation:
+        if self._kept is not None and self._kept.conversation != job.spec.conversation and not self._together:
             self._keep()  # its cache may be lost to this one
         check_options(**job.spec.options)
-        stream = llm.stream(job.spec.input, cancelled=job.cancelled, **job.spec.options)
-        with stream:
-            reused = self._read(stream, job)
-            for event in stream.events():
-                self._sign = time.monotonic()
-                job.tell(event)
-        reply = stream.reply
-        tokens = stream.generation.tokens
+        self._together.add(job, llm.stream(job.spec.input, cancelled=job.cancelled, **job.spec.options))
+
+    def _finish(self, running: Running) -> None:
+        """Tell the whole reply, once it is counted and its cache is known to be worth keeping."""
+        job, reply = running.job, running.stream.reply
+        assert job.spec is not None
         self._count(
             requests=1,
             prompt_tokens=reply.stats.prompt_tokens,
-            reused_tokens=reused,
+            reused_tokens=running.reused or 0,
             completion_tokens=reply.stats.completion_tokens,
         )
         if job.spec.conversation is not None and reply.stats.rounds:
-            self._kept = Kept(job.spec.conversation, tuple(tokens[:-1]))
+            self._kept = Kept(job.spec.conversation, tuple(running.generation.tokens[:-1]))
         if job.expired:
             job.check()
         job.tell(Finished(reply))
-
-    def _read(self, stream: Stream, job: Job) -> int:
-        """Read the prompt, from a saved state where that has more of it than the cache; returns tokens reused."""
-        prompt = stream.generation.request.prompt
-        self._states.resume(stream.generation.sequence, prompt)
-        reused = None
-        for held in stream.read():
-            self._sign = time.monotonic()
-            reused = held if reused is None else reused
-            job.tell(Reading(held, len(prompt), reused))
-        return reused or 0
 
     def _ready(self, job: Job) -> LLM:
         """The model that a job wants, loaded now where it is not."""
@@ -238,6 +280,7 @@ class Core:
             self._llm = self._load(job.load, self._progress(job))
             self._spec, self._loaded_with, self._loaded = job.load, job.load, description(self._llm)
             self._states.use(self._llm.target)
+            self._queue.at_once = job.load.at_once
         except BaseException:
             self._drop()
             raise

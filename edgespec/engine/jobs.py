@@ -1,4 +1,4 @@
-"""The queue of an engine: first come, first served, each waiting request told its place."""
+"""The queue of an engine: first come, first served, each waiting request told how many are before it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ MOST_WAITING = 256
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """One request. run: what the model's thread does for it.  tell: where its events go; called from any thread.
+    """One request.
 
-    load: the model it wants; None: whichever.  spec: what to generate, if anything.  place: the latest that was told.
+    run: what the model's thread does for it; returns the last event, or None where rounds go on.
+    tell: where its events go; called from any thread.
+    load: the model it wants; None: whichever.  spec: what to generate, if anything.  forgotten: conversation to forget.
+    place: the latest that was told.
     """
 
-    run: Callable[[Job], None]
+    run: Callable[[Job], Event | None]
     tell: Callable[[Event], None]
     load: LoadSpec | None = None
     spec: GenerateSpec | None = None
+    forgotten: str | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
     expired: bool = False
     timer: threading.Timer | None = None
@@ -45,12 +49,16 @@ class Job:
 
 
 class JobQueue:
-    """Jobs that wait, and the one that runs. Safe from any thread."""
+    """Jobs that wait, and those that run. Safe from any thread.
+
+    at_once: so many of them run beside each other, if nothing else is in the way; for the places that are told.
+    """
 
     def __init__(self) -> None:
         self._news = threading.Condition(threading.Lock())
         self._waiting: deque[Job] = deque()
-        self.running: Job | None = None
+        self.running: list[Job] = []
+        self.at_once = 1
         self.closed = False
 
     def __len__(self) -> int:
@@ -63,7 +71,7 @@ class JobQueue:
                 raise EngineError("the engine is closed; open another")
             if len(self._waiting) >= MOST_WAITING:
                 raise QueueFullError(f"{MOST_WAITING} requests wait for the engine already; try again later")
-            job.tell_place(len(self._waiting) + (self.running is not None))
+            job.tell_place(self._place(len(self._waiting)))
             self._waiting.append(job)
             self._news.notify()
         if job.spec is not None and job.spec.deadline_s is not None:
@@ -71,17 +79,27 @@ class JobQueue:
             job.timer.daemon = True
             job.timer.start()
 
-    def next(self, timeout_s: float | None) -> Job | None:
-        """The oldest job, which counts as running until the next call; None: none came in time, or it is closed."""
+    def next(self, timeout_s: float | None, fits: Callable[[Job], bool]) -> Job | None:
+        """The oldest job, which runs from now on; None: none came in time, it does not fit, or the queue is closed.
+
+        fits: may it run beside those that do?
+        """
         with self._news:
-            self._ended()
             if not self._waiting and not self.closed:
                 self._news.wait(timeout_s)
-            if not self._waiting or self.closed:
+            if not self._waiting or self.closed or not fits(self._waiting[0]):
                 return None
-            self.running = self._waiting.popleft()
+            job = self._waiting.popleft()
+            self.running.append(job)
             self._tell_places(0)
-            return self.running
+            return job
+
+    def done(self, job: Job) -> None:
+        """A job runs no more."""
+        with self._news:
+            if job.timer is not None:
+                job.timer.cancel()
+            self.running.remove(job)
 
     def remove(self, job: Job) -> bool:
         """Take out a job that waits; False where it does not wait any more."""
@@ -96,24 +114,23 @@ class JobQueue:
             return True
 
     def close(self) -> list[Job]:
-        """Take no more jobs, and cancel the one that runs; returns those that waited."""
+        """Take no more jobs, and cancel those that run; returns those that waited."""
         with self._news:
             self.closed = True
             left = list(self._waiting)
             self._waiting.clear()
-            if self.running is not None:
-                self.running.cancelled.set()
+            for job in self.running:
+                job.cancelled.set()
             self._news.notify_all()
         return left
 
-    def _ended(self) -> None:
-        if self.running is not None and self.running.timer is not None:
-            self.running.timer.cancel()
-        self.running = None
+    def _place(self, waiting: int) -> int:
+        """Requests before one that has so many waiting before it."""
+        return max(0, waiting + len(self.running) - self.at_once + 1)
 
     def _tell_places(self, start: int) -> None:
-        for place, job in enumerate(list(self._waiting)[start:], start + 1):
-            job.tell_place(place)
+        for waiting, job in enumerate(list(self._waiting)[start:], start):
+            job.tell_place(self._place(waiting))
 
     def _expire(self, job: Job) -> None:
         job.expired = True

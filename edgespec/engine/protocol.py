@@ -41,7 +41,10 @@ class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True
 
 
 class LoadSpec(_Record, frozen=True):
-    """Which model, and how: the arguments of edgespec.load(), paths as text."""
+    """Which model, and how: the arguments of edgespec.load(), paths as text.
+
+    at_once: requests that are answered at the same time, in shared rounds; the others wait.
+    """
 
     model: str | None = None
     draft: str = "auto"
@@ -55,9 +58,16 @@ class LoadSpec(_Record, frozen=True):
     buffers: Literal["auto", "repack", "none"] | None = None
     flash_attn: Literal["auto", "on", "off"] = "auto"
     parallel: int = 4
+    at_once: int = 1
     max_width: int = 32
     suffix_history: bool = False
     tuned: bool = True
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.at_once <= self.parallel:
+            raise errors.BadRequestError(
+                f"{self.at_once} requests at once are asked for; give 1 to {self.parallel}, the sequences that are held"
+            )
 
 
 class GenerateSpec(_Record, frozen=True):
@@ -168,13 +178,17 @@ class Totals(_Record, frozen=True):
 
 
 class EngineState(_Message, frozen=True, kw_only=True):
-    """What the engine does now. loading: the latest line about that.  queued: requests that wait.  busy: one runs."""
+    """What the engine does now.
+
+    loading: the latest line about that.  queued: requests that wait.  running: those that do not.  busy: one runs.
+    """
 
     pid: int
     loaded: Loaded | None
     loading: str | None
     queued: int
     busy: bool
+    running: int
     clients: int
     rss_bytes: int
     totals: Totals

@@ -12,6 +12,7 @@ The name chooses what it says and how:
     &reads_per_s=500          pace of reading a prompt, in tokens
     &sure=0.8                 probability that its draft model (LoadSpec.draft "scripted") gives to the right token
     &n_ctx=32768              tokens of context
+    &cells=65536              tokens that all requests together may hold; left out: as many as they like
     &template=no              a model that cannot chat
 """
 
@@ -115,6 +116,7 @@ class Script:
     reads_per_s: float | None = None
     sure: float = 0.8
     n_ctx: int = 32768
+    cells: int | None = None
     template: str = "yes"
 
     @staticmethod
@@ -124,7 +126,14 @@ class Script:
         says, _, query = rest.partition("?")
         if kind != "scripted" or not says:
             raise ModelNotFoundError(f"{name!r} is no scripted model; give scripted:echo, scripted:count or a file")
-        types = {"decodes_per_s": float, "reads_per_s": float, "sure": float, "n_ctx": int, "template": str}
+        types = {
+            "decodes_per_s": float,
+            "reads_per_s": float,
+            "sure": float,
+            "n_ctx": int,
+            "cells": int,
+            "template": str,
+        }
         options: dict[str, Any] = {}
         for key, value in parse_qsl(query, keep_blank_values=True):
             if key not in types:
@@ -138,9 +147,17 @@ class Script:
 class ScriptedModel(TableModel):
     """A TableModel that puts all its probability on what the script says next; a draft of it, most."""
 
-    def __init__(self, script: Script, *, sure: float = 1.0, speed: float = 1.0) -> None:
+    def __init__(self, script: Script, *, sequences: int = 4, sure: float = 1.0, speed: float = 1.0) -> None:
         """sure: probability of the scripted token, the rest goes to its neighbours.  speed: times the script's."""
-        super().__init__(_SIZE, order=script.n_ctx, eog=(_END,), n_ctx=script.n_ctx, max_width=32)
+        super().__init__(
+            _SIZE,
+            order=script.n_ctx,
+            eog=(_END,),
+            n_ctx=script.n_ctx,
+            max_width=32,
+            n_seq_max=sequences,
+            cells=script.cells,
+        )
         self.vocab: Any = ScriptedVocab()
         self.model = _File(script)
         self.n_batch = 512
@@ -258,8 +275,9 @@ def load(spec: LoadSpec, progress: Progress) -> LLM:
     """A loader for engines."""
     script = Script.parse(str(spec.model))
     progress(str(spec.model), 0.0)
-    draft = ScriptedModel(script, sure=script.sure, speed=10) if spec.draft == "scripted" else None
-    llm = ScriptedLLM(ScriptedModel(script), draft, spec.drafter)
+    sequences = spec.parallel
+    draft = ScriptedModel(script, sequences=sequences, sure=script.sure, speed=10) if spec.draft == "scripted" else None
+    llm = ScriptedLLM(ScriptedModel(script, sequences=sequences), draft, spec.drafter)
     progress(str(spec.model), 1.0)
     return llm
 

@@ -73,6 +73,11 @@ class Context:
         return self.model.vocab
 
     @property
+    def cells(self) -> int:
+        """Tokens all sequences together may hold: they share one cache."""
+        return self.n_ctx
+
+    @property
     def max_sequences(self) -> int:
         """Requests one score() call may hold.
 

@@ -55,7 +55,7 @@ class Service:
 
     def __init__(self, engine: Engine, settings: ServerSettings) -> None:
         self.engine, self.settings = engine, settings
-        self.line = Line(engine, waiting=settings.waiting, deadline_s=settings.deadline_s)
+        self.line = Line(engine, parallel=settings.parallel, waiting=settings.waiting, deadline_s=settings.deadline_s)
         self.metrics = Metrics()
         self.loaded: Loaded | None = None
         self.loading = "loading the model"

@@ -25,6 +25,7 @@ class Metrics:
         self._firsts, self._first_s = 0, 0.0
         self._reused = 0
         self._all = GenerationStats()  # of all requests together
+        self._alone = GenerationStats()  # of those that shared no round: what these took says how fast one is
 
     def answered(self, endpoint: str, status: int) -> None:
         """A request has had its answer; 499: its client was gone before."""
@@ -40,8 +41,9 @@ class Metrics:
         """Add a finished generation. reused: tokens of its prompt that were in the cache."""
         new, total = reply.stats, self._all
         self._reused += reused
-        for name in _SUMS:
-            setattr(total, name, getattr(total, name) + getattr(new, name))
+        for sums in (total, self._alone)[: 1 if new.shared_rounds else 2]:
+            for name in _SUMS:
+                setattr(sums, name, getattr(sums, name) + getattr(new, name))
         for source, counts in new.sources.items():
             known = total.sources.setdefault(source, SourceStats())
             known.rounds += counts.rounds
@@ -54,7 +56,7 @@ class Metrics:
         rss: list[Sample] = [({"process": "server"}, psutil.Process().memory_info().rss)]
         if state is not None:
             rss.append(({"process": "engine"}, state.rss_bytes))
-        speedup = total.speedup_vs_plain
+        speedup = self._alone.speedup_vs_plain
         answers = [({"endpoint": e, "status": str(s)}, n) for (e, s), n in sorted(self._answers.items())]
         rows: tuple[tuple[str, str, str, Iterable[Sample]], ...] = (
             ("requests_total", "counter", "Requests answered, by status; 499: the client left.", answers),
@@ -71,7 +73,7 @@ class Metrics:
              [({"source": name}, counts.accepted) for name, counts in sorted(sources.items())]),
             ("acceptance", "gauge", "Accepted share of the drafted tokens, by source.",
              [({"source": name}, c.accepted / c.drafted) for name, c in sorted(sources.items()) if c.drafted]),
-            ("speedup_vs_plain", "gauge", "Measured speed of all rounds over that of the plain ones among them.",
+            ("speedup_vs_plain", "gauge", "Measured speed of rounds over that of the plain ones among them.",
              [] if speedup is None else _one(speedup)),
             ("prompt_seconds_total", "counter", "Time spent reading prompts.", _one(total.prompt_ms / 1000)),
             ("decode_seconds_total", "counter", "Time spent in rounds.", _one(total.decode_ms / 1000)),

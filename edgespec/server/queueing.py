@@ -1,7 +1,7 @@
 """The line of requests before the engine: first come, first served, with a bound; and the way to it from asyncio.
 
-The engine blocks and works on one request at a time. So AT_ONCE requests are given to it, each watched by a thread, and
-the others wait here, where a client that leaves costs nothing.
+The engine works on some requests at once. It is given these and one more, so that it never waits for the next, each
+watched by a thread; the others wait here, where a client that leaves costs nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from ..engine.protocol import Event, Finished, GenerateSpec
 from ..errors import DeadlineError, QueueFullError
 from .errors import ApiError, api_error, shutting_down
 
-AT_ONCE = 2  # one that runs and one behind it, so that the engine never waits for the next
 _LONGEST_RETRY_S = 60
 _NEW_SHARE = 0.2  # of the latest request in the mean time of one
 
@@ -28,10 +27,13 @@ _NEW_SHARE = 0.2  # of the latest request in the mean time of one
 class Line:
     """All requests of a server. Used in its event loop only."""
 
-    def __init__(self, engine: Engine, *, waiting: int, deadline_s: float) -> None:
-        """waiting: requests that may wait for their turn.  deadline_s: for each, waiting included."""
+    def __init__(self, engine: Engine, *, parallel: int, waiting: int, deadline_s: float) -> None:
+        """parallel: requests that the engine works on.  waiting: that may wait for their turn.  deadline_s: for each,
+        waiting included.
+        """
         self._engine, self._most, self._deadline_s = engine, waiting, deadline_s
-        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="edgespec-request")
+        self._given = parallel + 1
+        self._pool = ThreadPoolExecutor(self._given, thread_name_prefix="edgespec-request")
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._asked: set[Asked] = set()
         self._mean_s = 1.0
@@ -48,7 +50,7 @@ class Line:
         if self.closed:
             raise shutting_down()
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.running < AT_ONCE and not self._waiting:
+        if self.running < self._given and not self._waiting:
             self.running += 1
             turn.set_result(None)
         elif len(self._waiting) < self._most:
@@ -61,7 +63,7 @@ class Line:
 
     def _full(self) -> ApiError:
         full = api_error(QueueFullError(f"{len(self._waiting)} requests wait already; try again later"))
-        expected = math.ceil(self._mean_s * (len(self._waiting) + 1))
+        expected = math.ceil(self._mean_s * (len(self._waiting) + 1) / (self._given - 1))
         full.headers["Retry-After"] = str(min(max(1, expected), _LONGEST_RETRY_S))
         return full
 

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 from types import FrameType
 
+import msgspec
 import uvicorn
 
 from ..engine.interface import Engine
@@ -21,6 +22,7 @@ from .settings import MAX_CONNECTIONS, MAX_HEADERS, ServerSettings
 log = logging.getLogger(__name__)
 
 _KEEP_ALIVE_S = 75  # for an idle connection
+_SPARE = 2  # caches of conversations that nobody asks about just now
 _LAST_S = 5  # between cancelling what runs and cutting connections
 
 
@@ -63,7 +65,9 @@ class Server(uvicorn.Server):
             timeout_graceful_shutdown=int(settings.grace_s) + _LAST_S,
         )
         super().__init__(config)
-        self._engine, self._spec, self._settings = engine, spec, settings
+        self._engine, self._settings = engine, settings
+        sequences = max(spec.parallel, settings.parallel + _SPARE)
+        self._spec = msgspec.structs.replace(spec, at_once=settings.parallel, parallel=sequences)
         self._on_loading = on_loading
         self._stops = 0
         self.error: EdgeSpecError | None = None

@@ -14,6 +14,7 @@ KEY_LENGTH = 8  # characters that a key must have where other machines can try s
 MAX_BODY = 16 << 20  # bytes
 MAX_HEADERS = 32 << 10  # bytes
 MAX_CONNECTIONS = 512
+MAX_PARALLEL = 32  # each has a row of a decode
 HEADERS_S, BODY_S = 30.0, 30.0  # in which headers and body of a request must have come
 
 
@@ -23,8 +24,9 @@ class ServerSettings:
 
     model: the name that clients see.  names: others that mean the same.  api_key: None: everyone on this machine may
     ask.  hosts: names beside the usual ones that a Host header may have.  origins: web pages that may ask from a
-    browser.  waiting: requests that may wait.  deadline_s: for a request, waiting included.  grace_s: that running
-    requests have to finish when the server is told to end.  defaults: sampling of requests that say nothing.
+    browser.  parallel: requests that are answered at once.  waiting: requests that may wait.  deadline_s: for a
+    request, waiting included.  grace_s: that running requests have to finish when the server is told to end.
+    defaults: sampling of requests that say nothing.
     Raises BadRequestError.
     """
 
@@ -35,6 +37,7 @@ class ServerSettings:
     api_key: str | None = None
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    parallel: int = 4
     waiting: int = 64
     deadline_s: float = 1800.0
     grace_s: float = 10.0
@@ -46,6 +49,8 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise BadRequestError(f"the port is {self.port}; it must be from 0 (any free one) to 65535")
+        if not 1 <= self.parallel <= MAX_PARALLEL:
+            raise BadRequestError(f"{self.parallel} requests are to be answered at once; give 1 to {MAX_PARALLEL}")
         if not 0 <= self.waiting <= 10_000:
             raise BadRequestError(f"{self.waiting} requests may wait; give 0 to 10000")
         for name, seconds in (("time for a request", self.deadline_s), ("time to finish", self.grace_s)):

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def chat(port: int, **fields: Any) -> str:
 
 
 def test_it_says_where_it_is_and_answers_as_run_and_the_api_do(cli: Cli, models: Models, llm: edgespec.LLM) -> None:
-    with serving(cli, "-m", models.chat, "--ctx-size", "512") as (process, port, lines):
+    with serving(cli, "-m", models.chat, "--ctx-size", "512", "--parallel", "1") as (process, port, lines):
         shown = "".join(lines)
         assert lines[0] == f"chat at http://127.0.0.1:{port}/v1\n"
         assert "512 tokens of context" in shown
@@ -101,6 +102,7 @@ def test_a_port_that_is_taken(cli: Cli, models: Models) -> None:
         (["--host", "0.0.0.0", "--api-key", "short"], 2, "at least 8"),
         (["--port", "70000"], 2, "65535"),
         (["--timeout", "nan"], 2, "above 0"),
+        (["--parallel", "0"], 2, "give 1 to 32"),
         (["--allow-origin", "*"], 2, "no origin"),
         (["--ctx-size", "1"], 2, "context"),
         (["--drafter", "magic"], 2, "magic"),
@@ -144,3 +146,14 @@ def test_the_key_comes_from_the_environment(cli: Cli, models: Models) -> None:
         with contextlib.closing(connection):
             connection.request("GET", "/v1/models")
             assert connection.getresponse().status == 401
+
+
+def test_several_are_answered_at_once(cli: Cli, models: Models) -> None:
+    """Four clients over a context that does not hold all of their answers: each gets the whole of its own."""
+    with (
+        serving(cli, "-m", models.chat, "--ctx-size", "256", "--parallel", "3") as (_, port, lines),
+        ThreadPoolExecutor(4) as pool,
+    ):
+        assert "Requests are answered up to 3 at once." in "".join(lines)
+        alone = chat(port, temperature=0, max_tokens=90)
+        assert list(pool.map(lambda _: chat(port, temperature=0, max_tokens=90), range(4))) == [alone] * 4

@@ -58,7 +58,15 @@ EVENTS = [
     LOADED,
     protocol.Failed("ContextFullError", "full", 9, 8),
     protocol.EngineState(
-        pid=1, loaded=LOADED, loading=None, queued=0, busy=True, clients=2, rss_bytes=3, totals=Totals(requests=1)
+        pid=1,
+        loaded=LOADED,
+        loading=None,
+        queued=0,
+        busy=True,
+        running=1,
+        clients=2,
+        rss_bytes=3,
+        totals=Totals(requests=1),
     ),
     protocol.Done(),
     protocol.Texts((1, 2), "ab"),

@@ -164,3 +164,33 @@ def test_nothing_is_left_behind() -> None:
         assert engine.pid is not None
         process = psutil.Process(engine.pid)
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_several_clients_are_answered_in_the_same_rounds() -> None:
+    """64 of them, eight at a time: each answer is its client's own, and all of the others' work goes on."""
+
+    def ask(number: int) -> None:
+        text = f"client {number} says {'na ' * (number % 9)}"
+        answer = server.chat(text, stream=number % 2 == 1, temperature=0)
+        assert answer.status == 200
+        if number % 2:
+            told = "".join(c["choices"][0]["delta"].get("content", "") for c in answer.events[:-1])
+        else:
+            told = answer.json["choices"][0]["message"]["content"]
+        assert told == text
+
+    with running("scripted:echo?decodes_per_s=1000", engine=worker(), parallel=8) as server:
+        with ThreadPoolExecutor(64) as pool:
+            list(pool.map(ask, range(64)))
+        assert server.figure("requests_running") == server.figure("requests_waiting") == 0
+
+
+def test_a_short_answer_does_not_wait_for_a_long_one() -> None:
+    body = {"messages": [{"role": "user", "content": "count"}], "stream": True}
+    with (
+        running("scripted:count?decodes_per_s=200", engine=worker(), parallel=2) as server,
+        closing(server.open("POST", "/v1/chat/completions", body)) as connection,
+    ):
+        assert connection.getresponse().read(10)
+        assert server.chat("count", max_tokens=5).json["usage"]["completion_tokens"] == 5
+        assert server.figure("requests_running") == 1
