@@ -21,6 +21,15 @@ from .history import Conversation, History, Message, turns
 _UNFINISHED = ("cancelled", "length", "error", None)
 
 
+def check_chats(loaded: Loaded) -> None:
+    """Raises ModelLoadError where a model cannot chat."""
+    if not loaded.template:
+        raise ModelLoadError(
+            f"{loaded.name} has no chat template, so it cannot chat; choose another model, or complete plain text "
+            "with `edgespec run --raw`"
+        )
+
+
 class ChatSession:
     """A conversation of the history, or a new one that begins with its first message.
 
@@ -58,11 +67,7 @@ class ChatSession:
         """Have the model loaded. Raises as edgespec.load() does, EngineDied; ModelLoadError where it cannot chat."""
         self._asked = None
         loaded = self._engine.load(self.spec, on_loading)
-        if not loaded.template:
-            raise ModelLoadError(
-                f"{loaded.name} has no chat template, so it cannot chat; choose another model, or complete plain text "
-                "with `edgespec run --raw`"
-            )
+        check_chats(loaded)
         self._asked, self.loaded = self.spec, loaded
         self._suggested = _suggested(self.spec)
         if self._id is not None and self.conversation and self.conversation.model != loaded.path:

@@ -21,8 +21,9 @@ from ..engine.protocol import LoadSpec
 from ..errors import EdgeSpecError
 from ..history import History
 from .attachments import Attachment
+from .browser_driver import BrowserDriver
 from .chat_screen import ChatScreen
-from .hangup import watch_terminal
+from .hangup import part, watch_terminal
 from .labels import line
 from .welcome import Chosen, WelcomeScreen
 
@@ -71,7 +72,10 @@ class ChatApp(App[None]):
                     asyncio.get_running_loop().add_signal_handler(getattr(signal, name), self.leave)
         if sys.__stdin__ is not None and not self.is_headless:
             loop = asyncio.get_running_loop()
-            watch_terminal(sys.__stdin__.fileno(), lambda: loop.call_soon_threadsafe(self.leave), self._last_words)
+            gone = (lambda: loop.call_soon_threadsafe(self.leave), self._last_words)
+            watch_terminal(sys.__stdin__.fileno(), *gone)
+            if isinstance(self._driver, BrowserDriver):
+                self._driver.on_quit, self._driver.on_parted = self.leave, lambda: part(*gone)
         settings = self._settings
         if settings.spec.model is not None or settings.conversation is not None:
             self._open(Chosen(conversation=settings.conversation))
@@ -105,6 +109,11 @@ class ChatApp(App[None]):
         elif chosen.model:
             session.spec = _with_model(session.spec, chosen.model)
         self.push_screen(ChatScreen(session, attached=settings.attached))
+
+    def shows(self, session: ChatSession) -> None:
+        """Told where the conversation may be another one: a page that is loaded again goes on with it."""
+        if isinstance(self._driver, BrowserDriver):
+            self._driver.tell_conversation((session.id or 0) if session.saved else 0)
 
     def saving_history(self) -> History:
         """The history that lasts, for a conversation that so far does not. Raises HistoryError."""

@@ -118,6 +118,7 @@ class ChatLayout(Screen[None]):
     def head(self) -> None:
         """Which model answers, and in which conversation."""
         session = self.session
+        self.app.shows(session)  # type: ignore[attr-defined]  # ChatApp has it
         loaded, conversation = session.loaded, session.conversation
         model = model_name(loaded.name if loaded else session.spec.model or "starter model", 40)
         draft = f" + {model_name(loaded.draft, 30)}" if loaded and loaded.draft else ""

@@ -195,6 +195,7 @@ class ChatScreen(ChatLayout):
                 update = feed.take()
                 if asked is not None and update.turn is not None and update.turn.question is not None:
                     asked.know(update.turn.question)
+                    self.app.shows(self.session)  # type: ignore[attr-defined]  # ChatApp has it
                 await self._show(update, view)
                 if update.ended:
                     break

@@ -31,6 +31,11 @@ def _watch(fd: int, leave: Callable[[], object], last_words: Callable[[], None])
     poll.register(fd, 0)  # hangups and errors are told whatever is asked for
     while not any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll()):
         time.sleep(GRACE_S)  # only where a system cannot poll terminals and says so at once
+    part(leave, last_words)
+
+
+def part(leave: Callable[[], object], last_words: Callable[[], None]) -> None:
+    """End this program, in order or else by force: nobody sees it any more. In any thread but the app's."""
     try:
         leave()
         time.sleep(GRACE_S)

@@ -14,9 +14,13 @@ import msgspec
 from click.core import ParameterSource
 
 from ..errors import BadRequestError, EdgeSpecError, HistoryDamagedError
+from .chat_serve import PORT, check_serve, serve_chat
 from .options import SETTINGS, history_options, load_spec, logit_bias, model_options, sampling_options, text_file
 
 if TYPE_CHECKING:
+    from textual.app import App
+
+    from ..engine.client import Limits
     from ..engine.protocol import LoadSpec
     from ..history import History
     from ..tui.app import AppSettings, ChatApp
@@ -48,6 +52,9 @@ _MOST_PIPED = 4_000_000  # bytes; no context holds more
 @click.option("--theme", metavar="NAME", help="Colours; ansi-dark and ansi-light: those of the terminal.")
 @click.option("--inline", is_flag=True, help="Below the prompt of the shell, instead of on the whole screen.")
 @click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")
+@click.option("--serve", is_flag=True, help="In a browser on this machine, instead of here.")
+@click.option("--port", type=int, metavar="N", help=f"With --serve: where; default: {PORT}, 0: any free one.")
+@click.option("--visitor", metavar="ID", hidden=True, help="Be the app behind a page that shows this conversation.")
 @click.option("-q", "--quiet", is_flag=True, help="No notes on standard error.")
 def chat(**options: Any) -> int:
     """Talk to a model on the whole screen. `edgespec` alone does the same.
@@ -56,26 +63,37 @@ def chat(**options: Any) -> int:
     the first message. Conversations are saved as they happen.
 
     With --plain, or without a terminal, it is a chat line by line; what is piped in is then one message.
+
+    With --serve, it is in a browser, where every page is a chat of its own.
     """
+    check_serve(options)
     request = _request(options)
     spec = load_spec(options, suffix_history=options["suffix_history"])
-    if options["plain"] or not sys.stdout.isatty():
+    visitor = options["visitor"] is not None
+    if options["serve"] and not visitor:
+        _check_app(options)
+        return serve_chat(spec, options)
+    if not visitor and (options["plain"] or not sys.stdout.isatty()):
         return _plain(request, spec, options)
+    from ..engine.client import Limits
     from ..tui.app import DEFAULT_THEME, AppSettings
 
-    attached = _attached(options)
+    again = options["visitor"] or None
+    attached = () if again else _attached(options, piped=not visitor)
     with _history(saved=options["save"]) as history:
         settings = AppSettings(
             spec=spec,
             options=request,
             system=options["system"] or "",
-            conversation=_conversation(history, options),
+            conversation=_conversation(history, options) if again is None else _shown(history, again),
             attached=attached,
             keys=_keys(),
             theme=options["theme"] or DEFAULT_THEME,
             saved=options["save"],
         )
-        return _run(settings, history, inline=options["inline"], mouse=not options["no_mouse"])
+        # The engine that a page starts, where the server's has died, ends with the pages.
+        limits = Limits(linger_s=0.0) if visitor else Limits()
+        return _run(settings, history, limits, inline=options["inline"], mouse=not options["no_mouse"])
 
 
 def _plain(request: dict[str, Any], spec: LoadSpec, options: dict[str, Any]) -> int:
@@ -116,16 +134,35 @@ def _still_here(model: str) -> str | None:
         return None
 
 
-def _run(settings: AppSettings, history: History, *, inline: bool, mouse: bool) -> int:
+def _check_app(options: dict[str, Any]) -> None:
+    """Raises what would keep the app of each page from beginning."""
+    from textual.app import App
+
+    from ..tui.attachments import read_attachment
+
+    if options["theme"] is not None:
+        _check_theme(App(), options["theme"])
+    _keys()
+    for name in options["attach"]:
+        read_attachment(name)
+    with _history(saved=options["save"]) as history:
+        _conversation(history, options)
+
+
+def _check_theme(app: App[Any], name: str) -> None:
+    if name not in app.available_themes:
+        names = ", ".join(sorted(app.available_themes))
+        raise BadRequestError(f"there is no theme {name!r}; choose one of {names}")
+
+
+def _run(settings: AppSettings, history: History, limits: Limits, *, inline: bool, mouse: bool) -> int:
     from ..engine.client import WorkerEngine
     from ..tui.app import ChatApp
 
-    engine = WorkerEngine()
+    engine = WorkerEngine(limits=limits)
     try:
         app = ChatApp(engine, history, settings)
-        if settings.theme not in app.available_themes:
-            names = ", ".join(sorted(app.available_themes))
-            raise BadRequestError(f"there is no theme {settings.theme!r}; choose one of {names}")
+        _check_theme(app, settings.theme)
         notes = _Notes(app)
         log = logging.getLogger("edgespec")
         before = log.handlers
@@ -166,12 +203,21 @@ def _request(options: dict[str, Any]) -> dict[str, Any]:
     return request
 
 
-def _attached(options: dict[str, Any]) -> tuple[Attachment, ...]:
+def _shown(history: History, conversation: str) -> int | None:
+    """The conversation that a page has shown, unless it was deleted meanwhile; None where it was a new one."""
+    number = int(conversation)
+    try:
+        return history.conversation(number).id if number else None
+    except EdgeSpecError:
+        return None
+
+
+def _attached(options: dict[str, Any], *, piped: bool) -> tuple[Attachment, ...]:
     """Files, and what was piped in; the keyboard is the terminal's from then on."""
     from ..tui.attachments import Attachment, read_attachment
 
     attached = [read_attachment(name) for name in options["attach"]]
-    if not sys.stdin.isatty():
+    if piped and not sys.stdin.isatty():
         data = sys.stdin.buffer.read(_MOST_PIPED + 1)
         if len(data) > _MOST_PIPED:
             raise BadRequestError(f"more than {_MOST_PIPED // 1_000_000} MB were piped in; no context holds so much")

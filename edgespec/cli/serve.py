@@ -12,10 +12,11 @@ import click
 
 from ..errors import EdgeSpecError
 from ..text import sanitize
+from .loading_line import LoadingLine
 from .options import SETTINGS, load_spec, model_options
 
 if TYPE_CHECKING:
-    from ..engine.protocol import Loaded, Loading
+    from ..engine.protocol import Loaded
     from ..models.entries import Entry
     from ..server.settings import ServerSettings
 
@@ -55,7 +56,7 @@ def serve(**options: Any) -> int:
     settings = _settings(options)
     spec = load_spec(options)
     quiet = options["quiet"]
-    told = _Loading(show=not quiet and sys.stderr.isatty())
+    told = LoadingLine(show=not quiet and sys.stderr.isatty())
     with open_socket(settings) as listener:
         port = listener.getsockname()[1]
 
@@ -126,22 +127,3 @@ def _print_ready(settings: ServerSettings, port: int, loaded: Loaded) -> None:
 
 def _key_line(settings: ServerSettings) -> str:
     return "any API key" if settings.api_key is None else "your API key"
-
-
-class _Loading:
-    """The state of loading, on one line of a terminal that rewrites itself."""
-
-    def __init__(self, *, show: bool) -> None:
-        self._show = show
-        self._shown = False
-
-    def show(self, event: Loading) -> None:
-        if self._show:
-            self._shown = True
-            done = "" if event.fraction is None else f" {event.fraction:.0%}"
-            click.echo(f"\r\x1b[2K{sanitize(event.line)}{done}", nl=False, err=True)
-
-    def end(self) -> None:
-        if self._shown:
-            click.echo("\r\x1b[2K", nl=False, err=True)
-            self._shown = False

@@ -93,6 +93,10 @@ class WorkerEngine:
         link = self._link
         return None if link is None or link.dead is not None else link.pid
 
+    def attach(self) -> None:
+        """Be connected to the process, started where there is none: it stays while this is open. Raises EngineError."""
+        self._connected()
+
     def load(self, spec: LoadSpec, on_loading: Callable[[Loading], None] | None = None) -> Loaded:
         model = None if spec.model is None else _absolute(spec.model)
         spec = msgspec.structs.replace(spec, model=model, draft=_absolute(spec.draft))

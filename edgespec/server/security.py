@@ -1,36 +1,30 @@
-"""Who may ask, and how much: Host, Origin, API key, size of the body.
-
-A page in a browser can make it send requests to a server on this machine, and by DNS rebinding even read the answers.
-So a request must name this machine in its Host header, and one from a page must come from an origin that was allowed.
-"""
+"""Who may ask, and how much: Host and Origin (callers.py), API key, size of the body."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
-import re
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
 from .answering import error_response
+from .callers import Callers
 from .errors import ApiError
-from .settings import LOOPBACK_NAMES, ServerSettings, is_loopback
+from .settings import ServerSettings
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 OPEN_PATHS = ("/health",)  # for whoever watches over it; says nothing but that it is there
-_HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^:/@\s\[\]]+)(?::\d{1,5})?", re.ASCII)
 
 
 class Guard:
     """ASGI middleware that refuses foreign hosts and origins."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
-        self._app, self._settings = app, settings
-        self._names = {name.lower() for name in (*LOOPBACK_NAMES, settings.host, *settings.hosts)}
+        self._app = app
+        self._callers = Callers(settings.host, settings.hosts, settings.origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -43,30 +37,20 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:
-        hosts = _headers(scope, b"host")
-        if len(hosts) != 1 or not self._known(hosts[0]):
+        foreign = self._callers.foreign(_headers(scope, b"host"), _headers(scope, b"origin"), scope["scheme"])
+        if foreign == "host":
             raise ApiError(
                 403,
                 "the Host header names another machine; use the address that the server prints, or start it with "
                 "--allow-host",
                 code="foreign_host",
             )
-        for origin in _headers(scope, b"origin"):
-            if origin != f"{scope['scheme']}://{hosts[0]}" and origin not in self._settings.origins:
-                raise ApiError(
-                    403,
-                    "pages of this origin may not ask this server; start it with --allow-origin to let them",
-                    code="foreign_origin",
-                )
-
-    def _known(self, host: str) -> bool:
-        found = _HOST.fullmatch(host)
-        if found is None:
-            return False
-        name = found["name"].strip("[]").lower()
-        if name in self._names:
-            return True
-        return not is_loopback(self._settings.host) and _is_address(name)  # rebinding needs a name
+        if foreign == "origin":
+            raise ApiError(
+                403,
+                "pages of this origin may not ask this server; start it with --allow-origin to let them",
+                code="foreign_origin",
+            )
 
 
 class KeyCheck:
@@ -120,11 +104,3 @@ def _too_large(most: int) -> ApiError:
 
 def _headers(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

@@ -15,6 +15,7 @@ import uvicorn
 from ..engine.interface import Engine
 from ..engine.protocol import Loaded, Loading, LoadSpec
 from ..errors import EdgeSpecError
+from . import listening
 from .app import Service
 from .connections import Connection
 from .settings import MAX_CONNECTIONS, MAX_HEADERS, ServerSettings
@@ -28,13 +29,7 @@ _LAST_S = 5  # between cancelling what runs and cutting connections
 
 def open_socket(settings: ServerSettings) -> socket.socket:
     """Listen where the settings say. Raises EdgeSpecError where that is not possible."""
-    where = f"{settings.host}:{settings.port}"
-    try:
-        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((settings.host, settings.port), family=family, backlog=MAX_CONNECTIONS)
-    except (OSError, UnicodeError) as error:  # UnicodeError: a host name that cannot be one
-        why = error.strerror if isinstance(error, OSError) else error
-        raise EdgeSpecError(f"cannot listen on {where}: {why}; give another --port or --host") from None
+    return listening.open_socket(settings.host, settings.port, MAX_CONNECTIONS, "give another --port or --host")
 
 
 class Server(uvicorn.Server):

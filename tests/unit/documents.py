@@ -59,10 +59,12 @@ def context(name: str) -> click.Context:
 
 
 def options(name: str) -> dict[str, click.Option]:
-    """Every spelling of a command's options, --help too; of a group, also those of its commands."""
+    """Every spelling of a command's options that are for people, --help too; of a group, also those of its commands."""
     whole = command(name)
     parts = [whole, *whole.commands.values()] if name and isinstance(whole, click.Group) else [whole]
-    found = [p for part in parts for p in part.get_params(context(name)) if isinstance(p, click.Option)]
+    found = [
+        p for part in parts for p in part.get_params(context(name)) if isinstance(p, click.Option) and not p.hidden
+    ]
     return {spelling: option for option in found for spelling in (*option.opts, *option.secondary_opts)}
 
 
