@@ -28,6 +28,13 @@ NOISE = SAYS + "say('__GANGLION__\\n' + 'M\\0\\0\\0\\5[1,2]' * 3)" + SLEEPS
 FAILS = SAYS + "sys.exit('edgespec: \\x1b[31mno luck')"
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of these programs ends by itself."""
+    monkeypatch.setattr("edgespec.browser.visitor._LEAVE_S", 0.05)
+    monkeypatch.setattr("edgespec.browser.visitor._TERM_S", 0.05)
+
+
 @asynccontextmanager
 async def visited(program: str, attach: object = None) -> AsyncIterator[tuple[Site, aiohttp.ClientWebSocketResponse]]:
     """(site, the socket of a page of it)"""
@@ -53,6 +60,11 @@ async def visited(program: str, attach: object = None) -> AsyncIterator[tuple[Si
         await runner.cleanup()
 
 
+def apps(program: str) -> list[psutil.Process]:
+    """Those that run."""
+    return [child for child in psutil.Process().children() if program in child.cmdline()]
+
+
 async def drawn(socket: aiohttp.ClientWebSocketResponse) -> str:
     """All that the page is sent until the other side closes it."""
     async with asyncio.timeout(PATIENCE_S):
@@ -76,14 +88,11 @@ def test_an_app_that_says_nonsense_ends_its_page_alone() -> None:
 
 
 @pytest.mark.parametrize("program", [SPEAKS, STUBBORN], ids=["told by a signal", "killed"])
-def test_an_app_that_does_not_listen_is_ended(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgespec.browser.visitor._LEAVE_S", 0.05)
-    monkeypatch.setattr("edgespec.browser.visitor._TERM_S", 0.05)
-
+def test_an_app_that_does_not_listen_is_ended(program: str) -> None:
     async def work() -> None:
         async with visited(program) as (site, socket):
             assert (await socket.receive(PATIENCE_S)).data == b"hello"
-            (app,) = psutil.Process().children()
+            (app,) = apps(program)
             async with asyncio.timeout(PATIENCE_S):
                 await site.close()
             assert not app.is_running()
@@ -93,11 +102,12 @@ def test_an_app_that_does_not_listen_is_ended(program: str, monkeypatch: pytest.
 
 def test_an_app_that_has_not_begun_is_ended_at_once() -> None:
     async def work() -> None:
-        async with visited(SAYS.rstrip("; ") + SLEEPS) as (site, _):
+        program = SAYS.rstrip("; ") + SLEEPS
+        async with visited(program) as (site, _):
             async with asyncio.timeout(PATIENCE_S):
-                while not psutil.Process().children():
+                while not (started := apps(program)):
                     await asyncio.sleep(0.01)
-            (app,) = psutil.Process().children()
+            (app,) = started
             await site.close()
             assert not app.is_running()
 
