@@ -2,90 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-import pty
 import re
-import select
 import signal
-import struct
-import subprocess
 import sys
-import termios
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from app_terminal import PATIENCE_S, Terminal
 
 from edgespec.history import History
 from edgespec.tiny_gguf import CHATML_TEMPLATE
 from edgespec.tui.hangup import EXIT_CODE
 
-PATIENCE_S = 60.0
 HOSTILE = "\x1b]52;c;aGVsbG8=\x07 \x1b]8;;http://evil.example\x1b\\x\x1b]8;;\x1b\\ \x9b31m \x1b[5m [/INST] \u202eend"
 RESTORED = (b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?2004l")  # the shell's screen, the cursor, plain pastes
-
-
-class Terminal:
-    """A program on a terminal of 100 by 30. written: all that it has written."""
-
-    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
-        self._master, slave = pty.openpty()
-        self.resize(100, 30)
-        self.process = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
-        )
-        os.close(slave)
-        self.written = b""
-
-    def resize(self, columns: int, rows: int) -> None:
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def press(self, keys: bytes) -> None:
-        os.write(self._master, keys)
-
-    def read(self, seconds: float) -> None:
-        """Take what comes in so long."""
-        ready, _, _ = select.select([self._master], [], [], seconds)
-        if ready:
-            with contextlib.suppress(OSError):
-                self.written += os.read(self._master, 1 << 16)
-
-    def until(self, condition: Callable[[], object]) -> None:
-        end = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < end, self.text[-2000:]
-            self.read(0.05)
-
-    def wait(self) -> int:
-        """Its exit code, with all that it wrote."""
-        self.until(lambda: self.process.poll() is not None)
-        for _ in range(3):
-            self.read(0.05)
-        return self.process.returncode
-
-    @property
-    def text(self) -> str:
-        """What was written, without what drives the terminal."""
-        return re.sub(
-            r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[PX^_\]][^\x07\x1b]*(?:\x07|\x1b\\)|.)",
-            "",
-            self.written.decode("utf-8", "replace"),
-        )
-
-    def vanish(self) -> None:
-        """Be gone, as a window that is closed; no signal tells the program, whose controlling terminal it is not."""
-        os.close(self._master)
-        self._master = -1
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        if self._master >= 0:
-            os.close(self._master)
 
 
 @pytest.fixture
