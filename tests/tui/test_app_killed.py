@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from app_terminal import Terminal, app_terminal
 
+from app_terminal import Terminal, app_terminal
 from edgespec.history import History
 from measured import Record
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from app_terminal import Terminal, app_terminal
 from long_reply import FAST, LOADER, long_reply
 
+from app_terminal import Terminal, app_terminal
 from edgespec.history import History
 from measured import Record
 

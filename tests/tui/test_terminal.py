@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from app_terminal import PATIENCE_S, Terminal
 
+from app_terminal import PATIENCE_S, Terminal
 from edgespec.history import History
 from edgespec.tiny_gguf import CHATML_TEMPLATE
 from edgespec.tui.hangup import EXIT_CODE

@@ -59,9 +59,10 @@ def main(told: dict[str, Any]) -> None:
     if "log" in told:
         observe(Path(told["log"]))
     given = {"loader": told["loader"]} if "loader" in told else {}
-    settings = AppSettings(
-        spec=LoadSpec(**told["spec"]), options=told.get("options", {}), conversation=told.get("conversation")
-    )
+    options = dict(told.get("options", {}))
+    if "logit_bias" in options:  # JSON has no whole numbers for keys
+        options["logit_bias"] = {int(token): bias for token, bias in options["logit_bias"].items()}
+    settings = AppSettings(spec=LoadSpec(**told["spec"]), options=options, conversation=told.get("conversation"))
     with History(Path(told["history"])) as history, contextlib.closing(WorkerEngine(shared=False, **given)) as engine:
         ChatApp(engine, history, settings).run()
 

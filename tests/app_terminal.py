@@ -84,11 +84,14 @@ class Terminal:
             os.close(self._master)
 
 
-def app_terminal(history: Path, *, model: str, log: Path | None = None, **settings: Any) -> Terminal:
-    """The app over the engine's process. log, settings: of app_program.py."""
-    told = {"history": str(history), "spec": {"model": model, "draft": "none", "drafter": "none"}, **settings}
+def app_terminal(
+    history: Path, *, model: str, log: Path | None = None, load: dict[str, Any] | None = None, **settings: Any
+) -> Terminal:
+    """The app over the engine's process. load: more of its LoadSpec.  log, settings: of app_program.py."""
+    spec = {"model": model, "draft": "none", "drafter": "none", **(load or {})}
+    told = {"history": str(history), "spec": spec, **settings}
     if log is not None:
         told["log"] = str(log)
-    paths = [str(_PROGRAM.parent), os.environ.get("PYTHONPATH", "")]
+    paths = [str(_PROGRAM.parent), str(_PROGRAM.parent / "tui"), os.environ.get("PYTHONPATH", "")]
     usual = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     return Terminal([sys.executable, str(_PROGRAM), json.dumps(told)], {**os.environ, **usual})
