@@ -10,6 +10,8 @@ from textual.widgets import Static
 from .growing_text import GrowingText
 from .safe_markdown import coloured
 
+_ROOM = 4  # lines by which a block grows while it is being written: the whole screen moves then
+
 
 class CodeBlock(Vertical):
     """number: how the block is called in its message, from 1.  language: as the fence names it; may be anything."""
@@ -25,7 +27,7 @@ class CodeBlock(Vertical):
         super().__init__()
         self.number, self.language = number, language
         self.code = ""
-        self._plain = GrowingText()
+        self._plain = GrowingText(room=_ROOM)
         self._plain.add_class("code")
         self._whole: Static | None = None
 

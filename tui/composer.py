@@ -52,6 +52,7 @@ class Composer(TextArea):
         super().__init__(
             soft_wrap=True, tab_behavior="focus", highlight_cursor_line=False, placeholder="Message, or / for commands"
         )
+        self.cursor_blink = False  # nothing moves by itself, and each blink would draw the screen
         self.sent: list[str] = []
         self._place: int | None = None  # in `sent`, while the up arrow is in use
         self._draft = ""

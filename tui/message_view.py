@@ -34,7 +34,7 @@ class MessageView(Vertical, can_focus=True):
     MessageView:focus { border-left: thick $accent; }
     MessageView > .title { height: 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
     MessageView.-user > .title { color: $text-primary; text-style: bold; }
-    MessageView.-assistant > .title { color: $text-secondary; text-style: bold; }
+    MessageView.-assistant > .title { color: $foreground; text-style: bold; }
     MessageView > .error { height: auto; color: $text-error; }
     MessageView > TokenView { height: auto; }
     MessageView:ansi > .title { color: ansi_default; }

@@ -17,6 +17,7 @@ class ReplyBody(Vertical):
     ReplyBody { height: auto; }
     ReplyBody SafeMarkdown { padding: 0; }
     ReplyBody MarkdownHeader { margin: 1 0 1 0; }
+    ReplyBody MarkdownBlockQuote { margin: 0 0 1 0; }
     """
 
     def __init__(self) -> None:

@@ -12,7 +12,10 @@ from pygments.token import Token as Syntax
 from textual.content import Content
 from textual.highlight import HighlightTheme, highlight
 from textual.widgets import Markdown
+from textual.widgets._markdown import MarkdownParagraph  # the public module does not name it
 from textual.widgets.markdown import MarkdownFence
+
+from .steady import SteadyStatic
 
 _HIGHLIGHTED = 60_000  # characters; more is shown without colours
 _MOST_NESTED = 20  # lists and quotes inside each other; more is drawn flat
@@ -83,10 +86,19 @@ class _Fence(MarkdownFence):
         return coloured(code, language.strip().split(" ")[0], ansi=ansi)
 
 
+class _Paragraph(MarkdownParagraph, SteadyStatic):
+    """Grows word by word. Styles come from the first of the bases."""
+
+
 class SafeMarkdown(Markdown):
     """A Markdown widget for text that nobody vouches for. The text must be sanitised."""
 
-    BLOCKS = {**Markdown.BLOCKS, "fence": _Fence, "code_block": _Fence}  # noqa: RUF012
+    BLOCKS = {  # noqa: RUF012
+        **Markdown.BLOCKS,
+        "fence": _Fence,
+        "code_block": _Fence,
+        "paragraph_open": _Paragraph,
+    }
 
     def __init__(self, markdown: str = "") -> None:
         super().__init__(markdown, parser_factory=parser, open_links=False)

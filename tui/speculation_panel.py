@@ -38,11 +38,11 @@ class SpeculationPanel(VerticalScroll):
     """Fed with the rounds of a running reply or the details of an old one."""
 
     DEFAULT_CSS = """
-    SpeculationPanel { padding: 0 1; background: $surface; color: $foreground; scrollbar-gutter: stable; }
-    SpeculationPanel > Static { height: auto; margin: 0 0 1 0; }
+    SpeculationPanel { padding: 0 0 0 1; background: $surface; color: $foreground; scrollbar-gutter: stable; }
+    SpeculationPanel > Static { height: auto; margin: 0 1 1 0; }
     SpeculationPanel > #summary { text-style: bold; }
     SpeculationPanel > #switch-label { margin: 0; }
-    SpeculationPanel > Select { margin: 0 0 1 0; }
+    SpeculationPanel > Select { margin: 0 1 1 0; }
     SpeculationPanel:ansi { background: ansi_default; color: ansi_default; }
     """
 
@@ -119,7 +119,7 @@ class SpeculationPanel(VerticalScroll):
         if not self._ready or not self.display:
             return
         figures, rounds = self._figures, self._rounds
-        width = max(10, self.scrollable_content_region.width - 2)
+        width = max(10, self.scrollable_content_region.width - 1)
         spark = speculation_text.sparkline(rounds, width)
         bar, times = speculation_text.time_bar(figures.stats, width)
         why = speculation_text.why_line(figures)

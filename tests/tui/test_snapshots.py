@@ -54,15 +54,21 @@ def _events(text: str) -> list[TokenEvent | RoundEvent]:
     """Tokens of a reply as a draft model and the target would have made them, with fixed times."""
     events: list[TokenEvent | RoundEvent] = []
     words = re.findall(r"\s*\S+\s*$|\s*\S+", text)
-    for number, start in enumerate(range(0, len(words), 3), 1):
-        group = words[start : start + 3]
+    start = number = 0
+    while start < len(words):
+        number += 1
+        plain = number % 5 == 0  # a step without a guess
+        group = words[start : start + (1 if plain else 3)]
         for i, word in enumerate(group):
-            events.append(TokenEvent(word, start + i, ("model", "model", "bonus")[i], -0.1 * i, number))
-        guesses = tuple(DraftedToken(i, word, 0.8, 0.7, True) for i, word in enumerate(group[:2]))
-        wrong = (DraftedToken(9, " wrong", 0.4, 0.01, False),) if number % 3 == 0 else ()
-        drafted = (*guesses, *wrong)
-        ids = tuple(range(start, start + len(group)))
-        events.append(RoundEvent(number, "model", len(drafted), drafted, len(guesses), len(group), ids, 2.0, 10.0, 0.5))
+            source = "target" if plain else ("model", "model", "bonus")[i]
+            events.append(TokenEvent(word, start + i, source, -0.1 * i, number))
+        guesses = () if plain else tuple(DraftedToken(i, word, 0.8, 0.7, True) for i, word in enumerate(group[:2]))
+        wrong = (DraftedToken(9, " wrong", 0.4, 0.01, False),) if number % 3 == 0 and not plain else ()
+        drafted, ids = (*guesses, *wrong), tuple(range(start, start + len(group)))
+        who = "target" if plain else "model"
+        ms = 0.0 if plain else 2.0
+        events.append(RoundEvent(number, who, len(drafted), drafted, len(guesses), len(group), ids, ms, 10.0, 0.5))
+        start += len(group)
     return events
 
 
@@ -119,7 +125,7 @@ async def _command(chat: Chat) -> None:
 
 
 async def _broken(chat: Chat) -> None:
-    chat.screen.warn("SIGKILL: it was killed, perhaps because memory ran out  Your chat is saved. Ctrl+R asks again.")
+    chat.screen.warn("SIGKILL: it was killed, perhaps because memory ran out. Your chat is saved. Ctrl+R asks again.")
 
 
 STATES: dict[str, Callable[[Chat], Awaitable[None]]] = {
