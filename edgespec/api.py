@@ -10,12 +10,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgespec.models.identity import file_identity
 from edgespec.models.usage import Lease
 
 from . import profile_store
 from .asking import Asking, Messages, Prompt
-from .chat import ChatTemplate, encode_chat, encode_text, parse_messages
+from .chat import ChatTemplate, encode_chat, encode_text
 from .costs import Costs
 from .drafters import Knowledge, Resources, build, select
 from .drafters import planned as plan_over
@@ -25,7 +28,9 @@ from .drafting import Drafter
 from .errors import BadRequestError
 from .generation import NO_ROLLBACK, Event, Generation, GenerationRequest
 from .llama import Context, LlamaGrammar, schema_to_gbnf
+from .llama.embedding import Embedder, no_embeddings
 from .llama.measure import cost_table, forget, steps
+from .message_fields import parse_messages
 from .messages import Message
 from .options import Options, generation_request, split_options
 from .paths import cache_dir
@@ -167,6 +172,21 @@ class LLM(Asking):
             return None
         return ChatTemplate(source, bos_token=_text(self.target, vocab.bos), eos_token=_text(self.target, vocab.eos))
 
+    @functools.cached_property
+    def embedder(self) -> Embedder:
+        """Makes embeddings, with memory of its own. Raises BadRequestError where this model makes none."""
+        return Embedder(self.target.model, self.target.n_threads)
+
+    @property
+    def why_not_embedding(self) -> str:
+        """Why this model makes no embeddings; empty where it does."""
+        return no_embeddings(self.target.model.header)
+
+    def embed(self, texts: Sequence[str | Sequence[int]]) -> NDArray[np.float32]:
+        """Embeddings of texts or token ids: shape (len(texts), size), float32, each of length 1."""
+        found = [self.embedder.ids(text) if isinstance(text, str) else tuple(text) for text in texts]
+        return np.array([self.embedder.embed(ids) for ids in found], np.float32).reshape(-1, self.embedder.size)
+
     @property
     def name(self) -> str:
         """The target's file name."""
@@ -185,8 +205,11 @@ class LLM(Asking):
         """Visible text of ids."""
         return self.target.vocab.detokenize(list(tokens)).decode("utf-8", "replace")
 
-    def encode(self, prompt: Prompt | Messages) -> tuple[int, ...]:
-        """Ids of a prompt: a raw text, ids, or chat messages (through the model's template)."""
+    def encode(self, prompt: Prompt | Messages, **template_kwargs: object) -> tuple[int, ...]:
+        """Ids of a prompt: a raw text, ids, or chat messages (through the model's template).
+
+        template_kwargs: further variables of the template.
+        """
         if isinstance(prompt, str):
             return encode_text(self.target.vocab, prompt)
         if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
@@ -203,7 +226,8 @@ class LLM(Asking):
             raise BadRequestError(
                 f"{self.name} has no chat template, so it cannot chat; use complete(), or run --raw, with plain text"
             )
-        return encode_chat(self.target.vocab, self.template, parse_messages(prompt))  # type: ignore[arg-type]  # checked there
+        messages = parse_messages(prompt)  # type: ignore[arg-type]  # checked there
+        return encode_chat(self.target.vocab, self.template, messages, **template_kwargs)  # type: ignore[arg-type]
 
     def stream(self, prompt: Prompt | Messages, *, cancelled: threading.Event | None = None, **options: Any) -> Stream:
         """Start a request. prompt: raw text, ids, or a list of {"role", "content"} messages.
@@ -211,7 +235,7 @@ class LLM(Asking):
         cancelled: an event of the caller's that ends the request once it is set, as Stream.cancel() does.
         """
         chosen, params = split_options(options)
-        request = generation_request(self.encode(prompt), chosen, params)
+        request = generation_request(self.encode(prompt, **chosen.template_kwargs), chosen, params)
         widest = self.target.model.settings.max_width - 1
         if chosen.draft_max is not None and chosen.draft_max > widest:
             raise BadRequestError(
@@ -271,7 +295,7 @@ class LLM(Asking):
     def _grammar(self, chosen: Options) -> LlamaGrammar | None:
         source = chosen.grammar
         if chosen.json_schema is not None:
-            source = schema_to_gbnf(chosen.json_schema)
+            source = schema_to_gbnf(chosen.json_schema, chosen.json_frame)
         return None if source is None else LlamaGrammar(self.target.vocab, source)
 
 

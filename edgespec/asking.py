@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from .chat import parse_messages
+from .message_fields import parse_messages
 from .messages import Message
 from .reply import Reply
 from .stats import TokenEvent

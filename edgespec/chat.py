@@ -15,19 +15,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Protocol
 
 from jinja2 import TemplateError
 
-from .budget import MAX_TEXT, TemplateLimitError, budget
+from .budget import TemplateLimitError, budget
 from .errors import BadRequestError, ModelLoadError
-from .messages import ROLES, Message
-from .template import MAX_SOURCE, TemplateEnvironment, TemplateRaised, render_bounded
+from .message_fields import arguments_of, parse_messages
+from .messages import Message
+from .template import MAX_SOURCE, TemplateEnvironment, TemplateRaised, render_bounded, variables_of
 from .text import RUN_LIMIT, replace_surrogates, sanitize, split_long_runs
-
-MAX_INPUT = MAX_TEXT // 2  # characters of all messages together
 
 _RAW_FIX = "complete plain text with --raw, or use another file of this model"
 _SENTINELS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
@@ -65,53 +63,11 @@ class ChatVocab(Protocol):
     def text(self, token: int) -> str: ...
 
 
-def parse_messages(messages: Iterable[Mapping[str, Any] | Message]) -> tuple[Message, ...]:
-    """Check messages given as mappings or Messages; content may be text or a list of {"type": "text", "text": ...}.
-
-    Parts are joined; lone surrogates become U+FFFD; NUL and other controls stay. Raises BadRequestError with the field.
-    """
-    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
-        raise BadRequestError("messages must be a list of messages; give [{'role': 'user', 'content': ...}]")
-    parsed = tuple(_parse_message(message, f"messages[{i}]") for i, message in enumerate(messages))
-    if not parsed:
-        raise BadRequestError("messages is empty; give at least one message")
-    if sum(len(message.content) for message in parsed) > MAX_INPUT:
-        raise BadRequestError(f"messages hold more than {MAX_INPUT} characters; shorten them")
-    return parsed
-
-
-def _parse_message(message: Any, where: str) -> Message:
-    if isinstance(message, Message):
-        message = {"role": message.role, "content": message.content}
-    if not isinstance(message, Mapping):
-        raise BadRequestError(f"{where} is a {type(message).__name__}; give a mapping with role and content")
-    for key in message:
-        if key not in ("role", "content"):
-            raise BadRequestError(f"{where}.{sanitize(str(key))[:40]} is not supported; give only role and content")
-    role = message.get("role")
-    if not isinstance(role, str) or role not in ROLES:
-        raise BadRequestError(f"{where}.role must be one of {', '.join(ROLES)}")
-    content = message.get("content")
-    if isinstance(content, (list, tuple)):
-        content = "".join(_parse_part(part, f"{where}.content[{i}]") for i, part in enumerate(content))
-    if not isinstance(content, str):
-        raise BadRequestError(f"{where}.content must be text or a list of text parts, not {type(content).__name__}")
-    return Message(role, replace_surrogates(content))
-
-
-def _parse_part(part: Any, where: str) -> str:
-    if not isinstance(part, Mapping) or part.get("type") != "text":
-        raise BadRequestError(f"{where} must be a part of type text; other parts are not supported")
-    text = part.get("text")
-    if not isinstance(text, str) or set(part) != {"type", "text"}:
-        raise BadRequestError(f"{where}.text must be text, and the part's only field beside type")
-    return text
-
-
 class ChatTemplate:
     """A GGUF's chat template, compiled in a sandbox with bounded work (see template.py).
 
-    Raises ModelLoadError where the source is not a template, asks for something that is not available, or is too large.
+    variables: names that it looks up, such as messages and tools. Raises ModelLoadError where the source is not a
+    template, asks for something that is not available, or is too large.
     """
 
     def __init__(self, source: str, *, bos_token: str, eos_token: str) -> None:
@@ -121,12 +77,18 @@ class ChatTemplate:
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         try:
             with budget():
-                self._template = TemplateEnvironment().from_string(source)
+                environment = TemplateEnvironment()
+                self._template = environment.from_string(source)
+                self.variables = variables_of(environment, source)
         except (TemplateError, RecursionError, MemoryError, SyntaxError, ValueError) as error:
             raise ModelLoadError(f"the chat template cannot be compiled: {_one_line(error)}; {_RAW_FIX}") from None
 
     def render(
-        self, messages: Sequence[Message], *, add_generation_prompt: bool = True, **template_kwargs: object
+        self,
+        messages: Sequence[Message | Mapping[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        **template_kwargs: object,
     ) -> str:
         """Return the prompt text.
 
@@ -139,7 +101,7 @@ class ChatTemplate:
                 raise BadRequestError(f"{name} comes from the model; leave it out")
             variables[name] = _map_text(value, str, name)
         variables |= self._tokens
-        variables["messages"] = [{"role": message.role, "content": message.content} for message in messages]
+        variables["messages"] = [_shown(m, _unchanged) if isinstance(m, Message) else m for m in messages]
         variables["add_generation_prompt"] = add_generation_prompt
         try:
             with budget():
@@ -156,6 +118,32 @@ class ChatTemplate:
         quoted = rf"""(?:'{re.escape(text)}'|"{re.escape(text)}")"""
         methods = "split|rsplit|partition|rpartition|startswith|endswith|find|rfind|index|rindex|replace"
         return re.search(rf"{quoted}\s+(?:not\s+)?in\b|\.(?:{methods})\(\s*{quoted}", self.source) is not None
+
+
+def _shown(message: Message, change: Callable[[str], str]) -> dict[str, object]:
+    """A message as templates know it, its texts changed: arguments are data, and what it lacks is not there."""
+    plain = message.mapped(change)
+    shown: dict[str, object] = {"role": plain.role, "content": plain.content}
+    if plain.reasoning:
+        shown["reasoning_content"] = plain.reasoning
+    if plain.calls:
+        shown["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": _map_text(arguments_of(call), change, "arguments")},
+            }
+            for call in plain.calls
+        ]
+    if plain.call_id:
+        shown["tool_call_id"] = plain.call_id
+    if plain.name:
+        shown["name"] = plain.name
+    return shown
+
+
+def _unchanged(text: str) -> str:
+    return text
 
 
 def _one_line(error: BaseException) -> str:
@@ -301,8 +289,11 @@ def _safe_pieces(
         return f"{before}{sentinel}{specials.mark(inner, sentinel, spared)}{sentinel}{after}"
 
     def render(edges: bool) -> list[str]:
-        marked = [replace(m, content=mark(m.content, edges, m.role)) for m in messages]
-        variables = {name: _map_text(value, lambda text: mark(text, edges), name) for name, value in kwargs.items()}
+        def of_a_variable(text: str) -> str:  # which templates compare with their own: "string", "function"
+            return mark(text, edges and specials.may_join(text))
+
+        marked = [_shown(m, lambda text, role=m.role: mark(text, edges, role)) for m in messages]  # type: ignore[misc]
+        variables = {name: _map_text(value, of_a_variable, name) for name, value in kwargs.items()}
         return template.render(marked, **variables).split(sentinel)  # type: ignore[arg-type]
 
     pieces = render(edges=False)
@@ -315,12 +306,14 @@ def _safe_pieces(
 
 def _texts(messages: Sequence[Message], kwargs: Mapping[str, object]) -> list[str]:
     """Return every text that the caller, not the model's file, puts into the prompt."""
-    texts = [message.content for message in messages]
+    texts: list[str] = []
 
     def collect(text: str) -> str:
         texts.append(text)
         return text
 
+    for message in messages:
+        _shown(message, collect)
     for name, value in kwargs.items():
         _map_text(value, collect, name)
     return texts

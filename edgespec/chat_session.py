@@ -239,7 +239,7 @@ class ChatSession:
         def start() -> Generating:
             said = turns(self._system, self.history.path(question.conversation))
             spec = GenerateSpec(
-                messages=tuple(messages.Message(**turn) for turn in said),
+                messages=tuple(messages.Message(turn["role"], turn["content"]) for turn in said),
                 options=options,
                 conversation=str(question.conversation) if self.saved else None,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import BadRequestError
@@ -26,7 +26,9 @@ class Options:
     "token" or "seed" (the same text for a seed, whatever drafts); None: "seed" where the sampling parameters
     have a seed, else "block".  reproducible: means verify="seed"; without a seed, one is drawn and reported.
     draft_temperature: the draft model's own; None: the request's.  top_logprobs: how many of the likeliest tokens
-    TokenEvent.top names, 0 to 20.  Raises BadRequestError.
+    TokenEvent.top names, 0 to 20.  json_frame: (before, between, after): texts around the JSON of json_schema, which
+    may then come several times; between None: once.  template_kwargs: further variables of the chat template, of plain
+    data (tools, enable_thinking ...); a raw prompt has none.  Raises BadRequestError.
     """
 
     max_tokens: int | None = None
@@ -38,6 +40,8 @@ class Options:
     reproducible: bool = False
     draft_temperature: float | None = None
     top_logprobs: int = 0
+    json_frame: Sequence[str | None] | None = None
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.stop, Sequence):
@@ -50,6 +54,10 @@ class Options:
                 raise BadRequestError(f"{name} is a {type(value).__name__}; give its text")
         if self.grammar is not None and self.json_schema is not None:
             raise BadRequestError("give a grammar or a JSON schema, not both")
+        if self.json_frame is not None:
+            _check_frame(self.json_frame, self.json_schema)
+        if not isinstance(self.template_kwargs, Mapping) or not all(isinstance(k, str) for k in self.template_kwargs):
+            raise BadRequestError("template_kwargs must map names of variables to plain data")
         if not isinstance(self.reproducible, bool):
             raise BadRequestError(f"reproducible is {self.reproducible!r}; it must be True or False")
         if self.reproducible and self.verify not in (None, SEED):
@@ -57,6 +65,15 @@ class Options:
         own = self.draft_temperature
         if own is not None and (isinstance(own, bool) or not isinstance(own, int | float) or not 0 <= own < math.inf):
             raise BadRequestError(f"draft_temperature is {own!r}; it must be a number 0 or more")
+
+
+def _check_frame(frame: Sequence[str | None], schema: str | None) -> None:
+    if schema is None:
+        raise BadRequestError("json_frame goes around the JSON of json_schema; give that, too")
+    if isinstance(frame, str) or not isinstance(frame, Sequence) or len(frame) != 3:
+        raise BadRequestError("json_frame must be three texts: before, between, after")
+    if not all(isinstance(text, str) or (text is None and i == 1) for i, text in enumerate(frame)):
+        raise BadRequestError("json_frame must be three texts; only the one between may be None")
 
 
 _OPTIONS = frozenset(Options.__dataclass_fields__)

@@ -70,6 +70,11 @@ def _finalize(context: Context, value: object) -> str:
     return text
 
 
+def variables_of(environment: TemplateEnvironment, source: str) -> frozenset[str]:
+    """Names that a template looks up."""
+    return frozenset(name.name for name in environment.parse(source).find_all(nodes.Name) if name.ctx == "load")
+
+
 # What could grow: a check that runs first, by filter or method name -----------------------------------------------
 
 

@@ -228,6 +228,7 @@ def write_tiny(
     end_gain: float = 1.0,
     tied: bool = False,
     chat_template: str | None = None,
+    pooling: Literal["none", "mean", "cls", "last", "rank"] | None = None,
     name: str = "tiny",
 ) -> Path:
     """Write a random-weight GGUF to `path` and return the path.
@@ -237,7 +238,8 @@ def write_tiny(
     noise: 0 to below 1; mixes this share of independent noise into every weight, which makes a draft model for the file
     of the same seed and noise 0: greedy winners agree on 75-90% of tokens at 0.02, 50-75% at 0.05, 25-50% at 0.1.
     end_gain: factor on the output rows of the end tokens; 0 makes greedy text endless (their logits are then 0).
-    tied: no output matrix; the embedding is used.  quant: type of the matrices whose rows fill its blocks of 32.
+    tied: no output matrix; the embedding is used.  pooling: for embeddings.  quant: type of the matrices whose rows
+    fill its blocks of 32.
     Raises BadRequestError for arguments out of range and OSError when the file cannot be written.
     """
     import gguf
@@ -256,6 +258,8 @@ def write_tiny(
     vocab._write(writer)
     if chat_template is not None:
         writer.add_chat_template(chat_template)
+    if pooling is not None:
+        writer.add_pooling_type(gguf.PoolingType[pooling.upper()])
     # A tied model would mostly repeat its input: let the layers outweigh the embedding in the residual stream.
     embd_rms = _LOGIT_STD / n_embd**0.5 if tied else 1.0
     if arch == "gemma3":

@@ -18,6 +18,8 @@ from .link import Link
 from .protocol import (
     Ask,
     Done,
+    Embed,
+    EmbedSpec,
     EngineState,
     Forget,
     Generate,
@@ -111,6 +113,10 @@ class WorkerEngine:
     def translate(self, spec: GenerateSpec) -> Texts:
         load = checked(self._spec)
         return self._ask(lambda number: Translate(number, load, spec)).result(Texts)
+
+    def embed(self, spec: EmbedSpec) -> Generating:
+        load = checked(self._spec)
+        return self._ask(lambda number: Embed(number, load, spec))
 
     def state(self) -> EngineState | None:
         link = self._link

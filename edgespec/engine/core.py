@@ -19,10 +19,12 @@ from ..errors import Cancelled, DeadlineError, EngineError
 from ..options import check_options
 from ..reply import Reply
 from ..stats import GenerationStats
+from .embedding import embedded
 from .jobs import Job, JobQueue
 from .loaded import Loader, description, redrafted, same_weights
 from .protocol import (
     Done,
+    EmbedSpec,
     EngineState,
     Event,
     Failed,
@@ -82,6 +84,10 @@ class Core:
     def translate(self, load: LoadSpec, spec: GenerateSpec, tell: Tell) -> Job:
         """Texts or Failed is told last."""
         return self._put(Job(self._run_translate, tell, load=load, spec=spec))
+
+    def embed(self, load: LoadSpec, spec: EmbedSpec, tell: Tell) -> Job:
+        """Embedded or Failed is told last."""
+        return self._put(Job(self._run_embed, tell, load=load, embed=spec))
 
     def unload(self, tell: Tell) -> Job:
         """Free the model after the jobs before; Done is told."""
@@ -241,6 +247,12 @@ class Core:
             self._kept = None
         self._states.forget(job.forgotten)
         return Done()
+
+    def _run_embed(self, job: Job) -> Event:
+        def moved() -> None:
+            self._sign = time.monotonic()
+
+        return embedded(self._ready(job), job, moved)
 
     def _run_generate(self, job: Job) -> None:
         """Begin; rounds do the rest."""

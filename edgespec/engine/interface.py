@@ -16,6 +16,7 @@ from ..errors import BadRequestError, EngineError
 from ..reply import Reply
 from .protocol import (
     ENDS,
+    EmbedSpec,
     EngineState,
     Event,
     Failed,
@@ -153,6 +154,10 @@ class Engine(Protocol):
 
     def translate(self, spec: GenerateSpec) -> Texts:
         """Ids of a prompt or of messages as the model would read them, and the text of ids."""
+        ...
+
+    def embed(self, spec: EmbedSpec) -> Generating:
+        """Ask for embeddings, which the last event, Embedded, has. Iterating raises BadRequestError, EngineDied ..."""
         ...
 
     def state(self) -> EngineState | None:

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any
 
 from ..asking import Asking, Messages, Prompt
-from ..chat import parse_messages
 from ..errors import BadRequestError, EdgeSpecError
+from ..message_fields import parse_messages
 from ..messages import Message
 from ..reply import Reply
 from ..stats import GenerationStats, RoundEvent, TokenEvent

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..errors import Cancelled, DeadlineError, EngineError, QueueFullError
-from .protocol import Event, GenerateSpec, LoadSpec, Queued, failure
+from .protocol import EmbedSpec, Event, GenerateSpec, LoadSpec, Queued, failure
 
 MOST_WAITING = 256
 
@@ -19,19 +19,26 @@ class Job:
 
     run: what the model's thread does for it; returns the last event, or None where rounds go on.
     tell: where its events go; called from any thread.
-    load: the model it wants; None: whichever.  spec: what to generate, if anything.  forgotten: conversation to forget.
-    place: the latest that was told.
+    load: the model it wants; None: whichever.  spec: what to generate, if anything.  embed: what embeddings are wanted
+    of.  forgotten: conversation to forget.  place: the latest that was told.
     """
 
     run: Callable[[Job], Event | None]
     tell: Callable[[Event], None]
     load: LoadSpec | None = None
     spec: GenerateSpec | None = None
+    embed: EmbedSpec | None = None
     forgotten: str | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
     expired: bool = False
     timer: threading.Timer | None = None
     place: int = 0
+
+    @property
+    def deadline_s(self) -> float | None:
+        """Seconds that it may take."""
+        asked = self.spec or self.embed
+        return None if asked is None else asked.deadline_s
 
     def tell_place(self, place: int) -> None:
         """Tell it how many are before it, if that is news."""
@@ -42,7 +49,7 @@ class Job:
     def check(self) -> None:
         """Raise DeadlineError or Cancelled where it is over."""
         if self.expired:
-            limit = None if self.spec is None else self.spec.deadline_s
+            limit = self.deadline_s
             raise DeadlineError(f"the request was not finished within {limit:g} s; give it more time, or ask for less")
         if self.cancelled.is_set():
             raise Cancelled("cancelled")
@@ -74,8 +81,8 @@ class JobQueue:
             job.tell_place(self._place(len(self._waiting)))
             self._waiting.append(job)
             self._news.notify()
-        if job.spec is not None and job.spec.deadline_s is not None:
-            job.timer = threading.Timer(job.spec.deadline_s, self._expire, (job,))
+        if job.deadline_s is not None:
+            job.timer = threading.Timer(job.deadline_s, self._expire, (job,))
             job.timer.daemon = True
             job.timer.start()
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import msgspec
 
 from ..api import LLM
+from ..dialect import Dialect, dialect_of
 from ..drafters import DRAFTERS, select
-from ..errors import BadRequestError
+from ..errors import BadRequestError, ModelLoadError
 from .protocol import Loaded, LoadSpec
 
 Progress = Callable[[str, float | None], None]
@@ -68,4 +69,16 @@ def description(llm: LLM) -> Loaded:
         threads=llm.target.n_threads,
         weight_bytes=memory.weights,
         kv_bytes=memory.kv,
+        dialect=_dialect(llm),
+        embedding=0 if llm.why_not_embedding else llm.target.model.embedding_size,
+        why_not_embedding=llm.why_not_embedding,
     )
+
+
+def _dialect(llm: LLM) -> Dialect:
+    """Of a template that works; whoever uses another one is told what is wrong with it."""
+    try:
+        template = llm.template
+    except ModelLoadError:
+        template = None
+    return Dialect() if template is None else dialect_of(template, llm.target.vocab)

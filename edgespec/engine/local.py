@@ -8,7 +8,7 @@ from .core import Core
 from .interface import Generating, checked
 from .jobs import Job
 from .loaded import Loader
-from .protocol import Done, EngineState, Event, GenerateSpec, Loaded, Loading, LoadSpec, Texts
+from .protocol import Done, EmbedSpec, EngineState, Event, GenerateSpec, Loaded, Loading, LoadSpec, Texts
 from .states import States
 
 
@@ -34,6 +34,10 @@ class LocalEngine:
     def translate(self, spec: GenerateSpec) -> Texts:
         load = checked(self._spec)
         return self._asked(lambda tell: self._core.translate(load, spec, tell)).result(Texts)
+
+    def embed(self, spec: EmbedSpec) -> Generating:
+        load = checked(self._spec)
+        return self._asked(lambda tell: self._core.embed(load, spec, tell))
 
     def state(self) -> EngineState:
         return self._core.state()

@@ -14,12 +14,14 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from .. import errors
+from ..dialect import Dialect
 from ..errors import EdgeSpecError, EngineError
 from ..messages import Message
 from ..reply import Reply
 from ..stats import RoundEvent, TokenEvent
 from ..text import replace_surrogates
 
+MAX_INPUTS = 1024  # of one request for embeddings
 MAX_FRAME = 64 << 20  # bytes: all text that fits a prompt, several times over
 
 T = TypeVar("T")
@@ -88,7 +90,7 @@ class GenerateSpec(_Record, frozen=True):
     def __post_init__(self) -> None:
         if bool(self.messages) == (self.prompt is not None):
             raise errors.BadRequestError("give messages or a prompt, one of the two")
-        clean = tuple(Message(m.role, replace_surrogates(m.content)) for m in self.messages)
+        clean = tuple(m.mapped(replace_surrogates) for m in self.messages)
         msgspec.structs.force_setattr(self, "messages", clean)
         if isinstance(self.prompt, str):
             msgspec.structs.force_setattr(self, "prompt", replace_surrogates(self.prompt))
@@ -100,6 +102,19 @@ class GenerateSpec(_Record, frozen=True):
     def input(self) -> Any:
         """The prompt as LLM.stream takes it."""
         return self.messages if self.prompt is None else self.prompt
+
+
+class EmbedSpec(_Record, frozen=True):
+    """Texts, or token ids, of which embeddings are wanted. deadline_s: as of GenerateSpec."""
+
+    inputs: tuple[str | tuple[int, ...], ...]
+    deadline_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.inputs or len(self.inputs) > MAX_INPUTS:
+            raise errors.BadRequestError(f"give 1 to {MAX_INPUTS} inputs")
+        clean = tuple(replace_surrogates(one) if isinstance(one, str) else one for one in self.inputs)
+        msgspec.structs.force_setattr(self, "inputs", clean)
 
 
 # What comes back -------------------------------------------------------------------------------------------------
@@ -132,7 +147,8 @@ class Loaded(_Message, frozen=True, kw_only=True):
     name: of the file.  n_ctx: tokens of context.  draft: file name of the draft model.  drafter: sources in use.
     sources: those that can be used without loading again.  why: one sentence where speculation is off.  notes: lines
     for the user.  template: it can chat.  widths, ms: time of a decode by its rows, as measured; empty where it was
-    not.  draft_ms: of one step of the draft model.  weight_bytes, kv_bytes: memory.
+    not.  draft_ms: of one step of the draft model.  weight_bytes, kv_bytes: memory.  dialect: of its chat template.
+    embedding: numbers of an embedding; 0: it makes none, and why_not_embedding says why.
     """
 
     name: str
@@ -150,6 +166,9 @@ class Loaded(_Message, frozen=True, kw_only=True):
     threads: int
     weight_bytes: int
     kv_bytes: int
+    dialect: Dialect = Dialect()
+    embedding: int = 0
+    why_not_embedding: str = ""
 
 
 class Finished(_Message, frozen=True):
@@ -205,10 +224,17 @@ class Texts(_Message, frozen=True):
     text: str
 
 
-GenerateEvent = Queued | Loading | Reading | TokenEvent | RoundEvent | Finished
-Event = GenerateEvent | Loaded | Failed | EngineState | Done | Texts
+class Embedded(_Message, frozen=True):
+    """Result of Embed: an embedding for each input, as float32 in this machine's order; and the tokens read."""
 
-ENDS = (Finished, Loaded, Failed, EngineState, Done, Texts)  # the last event of a request is one of these
+    vectors: tuple[bytes, ...]
+    tokens: int
+
+
+GenerateEvent = Queued | Loading | Reading | TokenEvent | RoundEvent | Finished
+Event = GenerateEvent | Loaded | Failed | EngineState | Done | Texts | Embedded
+
+ENDS = (Finished, Loaded, Failed, EngineState, Done, Texts, Embedded)  # the last event of a request is one of these
 
 # On the wire -----------------------------------------------------------------------------------------------------
 
@@ -234,6 +260,14 @@ class Translate(_Message, frozen=True):
     id: int
     load: LoadSpec
     spec: GenerateSpec
+
+
+class Embed(_Message, frozen=True):
+    """Make embeddings with this model. Answer: Queued and Loading events, then Embedded or Failed."""
+
+    id: int
+    load: LoadSpec
+    spec: EmbedSpec
 
 
 class Cancel(_Message, frozen=True):
@@ -281,7 +315,7 @@ class Told(_Message, frozen=True):
     """An event of request `id`."""
 
     id: int
-    event: Queued | Loading | Reading | Loaded | Finished | Failed | EngineState | Done | Texts
+    event: Queued | Loading | Reading | Loaded | Finished | Failed | EngineState | Done | Texts | Embedded
 
 
 class Token(_Message, frozen=True):
@@ -298,7 +332,7 @@ class Round(_Message, frozen=True):
     event: RoundEvent
 
 
-ToEngine = Load | Generate | Translate | Cancel | Unload | Forget | Ask
+ToEngine = Load | Generate | Translate | Embed | Cancel | Unload | Forget | Ask
 FromEngine = Hello | Beat | Dying | Told | Token | Round
 
 _encoder = msgspec.msgpack.Encoder()

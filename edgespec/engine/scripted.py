@@ -14,6 +14,7 @@ The name chooses what it says and how:
     &n_ctx=32768              tokens of context
     &cells=65536              tokens that all requests together may hold; left out: as many as they like
     &template=no              a model that cannot chat
+    &template=/path/to/file   its chat template, in place of the usual one
 """
 
 from __future__ import annotations
@@ -139,6 +140,9 @@ class Script:
             if key not in types:
                 raise BadRequestError(f"a scripted model has no {key!r}; it has {', '.join(types)}")
             options[key] = types[key](value)
+        template = options.get("template", "yes")
+        if template not in ("yes", "no") and not Path(template).is_file():
+            raise ModelNotFoundError(f"there is no chat template {template} for a scripted model")
         if says not in ("echo", "count") and not Path(says).is_file():
             raise ModelNotFoundError(f"there is no file {says} for a scripted model to read from")
         return Script(says, **options)
@@ -234,7 +238,7 @@ class ScriptedModel(TableModel):
         user = self.last(tokens[:place], "user")
         asked = () if user is None else tuple(tokens[user + 1 : place])
         if self._reply[0] != asked:
-            self._reply = (asked, [token for token in asked if token != _END])
+            self._reply = (asked, [token for token in asked if token < _END])
         return self._reply[1]
 
     def _ids(self, data: bytes) -> list[int]:
@@ -246,7 +250,8 @@ class _File:
 
     def __init__(self, script: Script) -> None:
         self.path = Path(f"scripted-{Path(script.says).name}.gguf")
-        self.chat_template = _TEMPLATE if script.template == "yes" else None
+        usual = {"yes": _TEMPLATE, "no": None}
+        self.chat_template = usual[script.template] if script.template in usual else Path(script.template).read_text()
         self.settings = _Settings()
 
     def close(self) -> None:
@@ -266,6 +271,10 @@ class ScriptedLLM(LLM):
         super().__init__(cast(Context, target), cast(Context | None, draft), sources)
         self.costs = Costs(target.costs)
         self.draft_costs = None if draft is None else Costs(draft.costs)
+
+    @property
+    def why_not_embedding(self) -> str:
+        return "a scripted model makes no embeddings"
 
     def close(self) -> None:
         """There is nothing to free, and nothing to measure again."""

@@ -20,6 +20,7 @@ from .protocol import (
     Beat,
     Cancel,
     Dying,
+    Embed,
     Event,
     Forget,
     FromEngine,
@@ -145,7 +146,7 @@ class _Client:
             case _:
                 self._begin(message)
 
-    def _begin(self, message: Load | Generate | Translate | Unload | Forget) -> None:
+    def _begin(self, message: Load | Generate | Translate | Embed | Unload | Forget) -> None:
         id, core = message.id, self._worker.core
         if id in self._jobs:
             raise ProtocolError(f"request {id} is still running")
@@ -164,6 +165,8 @@ class _Client:
                     job = core.generate(load, wanted, tell)
                 case Translate(_, load, wanted):
                     job = core.translate(load, wanted, tell)
+                case Embed(_, load, texts):
+                    job = core.embed(load, texts, tell)
                 case Unload():
                     job = core.unload(tell)
                 case Forget(_, conversation):

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -121,8 +122,11 @@ def _converter() -> type[Any]:
     return Converter
 
 
-def schema_to_gbnf(schema: str) -> str:
-    """GBNF for a JSON schema given as JSON text. Raises BadRequestError for what is not a schema."""
+def schema_to_gbnf(schema: str, frame: Sequence[str | None] | None = None) -> str:
+    """GBNF for a JSON schema given as JSON text. Raises BadRequestError for what is not a schema.
+
+    frame: (before, between, after): texts around the JSON, which may then come several times; between None: once.
+    """
     try:
         parsed = json.loads(schema)
     except (ValueError, RecursionError) as error:
@@ -131,8 +135,14 @@ def schema_to_gbnf(schema: str) -> str:
         raise BadRequestError("the JSON schema must be a JSON object")
     try:
         converter = _converter()(prop_order={}, allow_fetch=False, dotall=False, raw_pattern=False)
-        converter.visit(converter.resolve_refs(parsed, "schema"), "")
+        inner = converter.visit(converter.resolve_refs(parsed, "schema"), "" if frame is None else "framed")
         # The binding's rule lets strings contain raw control characters, which JSON forbids.
-        return str(converter.format_grammar()).replace(_BINDING_CHAR, _JSON_CHAR)
+        rules = str(converter.format_grammar()).replace(_BINDING_CHAR, _JSON_CHAR)
     except Exception as error:  # the converter raises whatever its parsing stumbles on
         raise BadRequestError(f"this JSON schema cannot be turned into a grammar: {error}") from error
+    if frame is None:
+        return rules
+    if re.search(r"^root ::=", rules, re.MULTILINE):
+        raise BadRequestError("this JSON schema has a definition named root; name it otherwise")
+    before, between, after = (None if text is None else json.dumps(text, ensure_ascii=False) for text in frame)
+    return f"{rules}\nroot ::= {before} {inner} {'' if between is None else f'({between} {inner})*'} {after}"

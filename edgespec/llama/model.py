@@ -23,6 +23,7 @@ from .vocab import LlamaVocab
 
 if TYPE_CHECKING:
     from .context import Context
+    from .embedding import Embedder
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class Model:
         self._keep: list[Any] = []  # what llama.cpp holds pointers to
         # Rows of a decode -> rows to run instead, where those take less time. Set once times are measured.
         self.padding: dict[int, int] = {}
-        self._contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+        self._contexts: weakref.WeakSet[Context | Embedder] = weakref.WeakSet()
         self._handle = self._load(progress)
         self.vocab = LlamaVocab(
             self.handle, add_space_prefix=bool(self.header.metadata.get("tokenizer.ggml.add_space_prefix", True))
@@ -79,6 +80,11 @@ class Model:
         return int(self._lib.llama_model_n_ctx_train(self.handle))
 
     @property
+    def embedding_size(self) -> int:
+        """Numbers of an embedding, for models that make some."""
+        return int(self._lib.llama_model_n_embd_out(self.handle))
+
+    @property
     def recurrent(self) -> bool:
         """True where some layers keep a running state instead of a KV cache."""
         return bool(self._lib.llama_model_is_recurrent(self.handle) or self._lib.llama_model_is_hybrid(self.handle))
@@ -94,7 +100,7 @@ class Model:
         """Size of all tensors."""
         return int(self._lib.llama_model_size(self.handle))
 
-    def opened(self, context: Context) -> None:
+    def opened(self, context: Context | Embedder) -> None:
         """Remember a context: it must not outlive the weights."""
         self._contexts.add(context)
 

@@ -1,11 +1,13 @@
-"""Answers one request that generates text: at once or as a stream, and ends it when its client is gone."""
+"""Answers one request, and ends it when its client is gone; one that generates text: at once or as a stream."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,16 +33,24 @@ log = logging.getLogger(__name__)
 _KEEP_ALIVE_S = 10.0  # proxies and clients give up a stream that is silent for long
 
 
-class Answer:
-    """An ASGI application for one request that is in line."""
+class Answering(ABC):
+    """An ASGI application for one request that is in line: until it is answered, or its client is gone."""
 
-    def __init__(self, asked: Asked, form: Form, wanted: Wanted, metrics: Metrics, endpoint: str) -> None:
-        self._asked, self._form, self._wanted = asked, form, wanted
+    patience_s = _KEEP_ALIVE_S
+
+    def __init__(self, asked: Asked, given: frozenset[str], metrics: Metrics, endpoint: str) -> None:
+        """given: names of the fields that were sent."""
+        self._asked, self._given = asked, given
         self._metrics, self._endpoint = metrics, endpoint
-        self._begin = time.monotonic()
-        self._reused = 0
-        self._pieces = Pieces() if wanted.logprobs else None
         self._started = False  # a status has been sent
+
+    @abstractmethod
+    async def _tell(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer; the request has its turn. Raises what it failed with."""
+
+    def _failed(self, error: ApiError) -> list[bytes]:
+        """The end of an answer whose status has been sent."""
+        return []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         work = asyncio.create_task(self._work(scope, receive, send))
@@ -61,34 +71,51 @@ class Answer:
     async def _work(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._asked.start()
-            await (self._stream(send) if self._wanted.stream else self._whole(scope, receive, send))
+            await self._tell(scope, receive, send)
             status = 200
         except Exception as error:
             if not isinstance(error, ApiError | EdgeSpecError):
                 log.exception("a request failed")
-            told = api_error(error, self._wanted.given)
+            told = api_error(error, self._given)
             status = told.status
             if self._started:
-                await _put(send, self._form.failed(told), more=False)
+                await _put(send, self._failed(told), more=False)
             else:
                 await error_response(told)(scope, receive, send)
         self._metrics.answered(self._endpoint, status)
 
+
+class Answer(Answering):
+    """Answers with text."""
+
+    def __init__(self, asked: Asked, form: Form, wanted: Wanted, metrics: Metrics, endpoint: str) -> None:
+        super().__init__(asked, wanted.given, metrics, endpoint)
+        self._form, self._wanted = form, wanted
+        self._begin = time.monotonic()
+        self._reused = 0
+        self._pieces = Pieces() if wanted.logprobs else None
+
+    async def _tell(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self._stream(send) if self._wanted.stream else self._whole(scope, receive, send))
+
+    def _failed(self, error: ApiError) -> list[bytes]:
+        return self._form.failed(error)
+
     async def _whole(self, scope: Scope, receive: Receive, send: Send) -> None:
         pieces: list[Piece] = []
         while True:
-            for event in await self._asked.take(_KEEP_ALIVE_S):
+            for event in await self._asked.take(self.patience_s):
                 pieces += self._shown(event)
                 if isinstance(event, Finished):
                     pieces += self._last(event)
-                    told = self._form.whole(event.reply, pieces if self._wanted.logprobs else [], self._reused)
+                    told = self._form.whole(event.reply, pieces, self._reused)
                     await json_response(told)(scope, receive, send)
                     return
 
     async def _stream(self, send: Send) -> None:
         """The status waits until the engine has begun: an error has its own as long as that is possible."""
         while True:
-            events = await self._asked.take(_KEEP_ALIVE_S)
+            events = await self._asked.take(self.patience_s)
             frames: list[bytes] = []
             if not self._started and any(not isinstance(event, Queued | Loading) for event in events):
                 self._started = True
@@ -112,6 +139,9 @@ class Answer:
         if isinstance(event, Reading):
             self._reused = event.reused
         elif isinstance(event, TokenEvent):
+            marker = self._wanted.reading.markers.get(event.id)
+            if marker is not None:
+                event = replace(event, text=event.text + marker)
             self._metrics.first_token(self._begin)
             self._begin = 0.0
             if self._pieces is None:

@@ -20,10 +20,12 @@ from starlette.types import Receive, Scope, Send
 
 from ..engine.interface import Engine
 from ..engine.protocol import GenerateSpec, Loaded
+from .adapting import adapted
 from .answering import Answer, error_response, json_response
 from .chat import ChatForm, read_chat
 from .completions import CompletionForm, read_completion
-from .errors import NO_RETRY, ApiError, api_error, shutting_down
+from .embeddings import EmbeddingsAnswer, check_embeds, read_embeddings
+from .errors import ApiError, api_error, shutting_down
 from .forms import Form, Heading
 from .metrics import MEDIA_TYPE, Metrics
 from .queueing import Line
@@ -43,6 +45,7 @@ class Endpoint:
     form: Callable[[Wanted, Heading], Form]
 
 
+EMBEDDINGS = "/v1/embeddings"
 ENDPOINTS = {
     "/v1/chat/completions": Endpoint(read_chat, ChatForm),
     "/v1/completions": Endpoint(read_completion, CompletionForm),
@@ -77,7 +80,7 @@ class Service:
             Route("/metrics", self._metrics),
             Route("/v1/models", self._models),
             Route("/v1/models/{name:path}", self._model),
-            Route("/v1/embeddings", self._embeddings, methods=["POST"]),
+            Route(EMBEDDINGS, _Embed(self), methods=["POST"]),
             *(Route(path, _Generate(self, path, endpoint), methods=["POST"]) for path, endpoint in ENDPOINTS.items()),
         ]
         cors = Middleware(
@@ -117,11 +120,6 @@ class Service:
         self.named(request.path_params["name"])
         return json_response(self._described())
 
-    async def _embeddings(self, _: Request) -> Response:
-        raise ApiError(
-            501, "this server makes no embeddings; use one that does", code="not_supported", headers=NO_RETRY
-        )
-
     def _described(self) -> dict[str, Any]:
         loaded = self.ready()
         about = {
@@ -129,6 +127,8 @@ class Service:
             "draft": loaded.draft,
             "drafter": loaded.drafter,
             "chat": loaded.template,
+            "tools": loaded.dialect.form is not None,
+            "embeddings": loaded.embedding,
         }
         head = {"id": self.settings.model, "object": "model", "created": self.created, "owned_by": "edgespec"}
         return {**head, "meta": about}
@@ -169,6 +169,7 @@ class _Generate:
                     f"{service.settings.model} has no chat template, so it cannot chat; use /v1/completions",
                     param="messages" if "messages" in wanted.given else "input",
                 )
+            wanted = adapted(wanted, loaded.dialect)
             asked = service.line.ask(_spec(wanted, service.settings))
         except ClientDisconnect:
             service.metrics.answered(self._path, 499)
@@ -183,6 +184,27 @@ class _Generate:
         await answer(scope, receive, send)
 
 
+class _Embed:
+    """The address for embeddings."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service, request = self._service, Request(scope, receive)
+        try:
+            body = parse_body(await read_body(request, service.settings.max_body, service.settings.body_s))
+            wanted = read_embeddings(body)
+            loaded = service.ready()
+            service.named(wanted.model)
+            check_embeds(loaded, wanted)
+            asked = service.line.ask(wanted.spec)
+        except ClientDisconnect:
+            service.metrics.answered(EMBEDDINGS, 499)
+            return
+        await EmbeddingsAnswer(asked, wanted, service.settings.model, service.metrics, EMBEDDINGS)(scope, receive, send)
+
+
 def _spec(wanted: Wanted, settings: ServerSettings) -> GenerateSpec:
     options = {**dict(settings.defaults), **wanted.options}
     return GenerateSpec(messages=wanted.messages, prompt=wanted.prompt, options=options)
@@ -191,5 +213,5 @@ def _spec(wanted: Wanted, settings: ServerSettings) -> GenerateSpec:
 def _endpoint(request: Request) -> str:
     """For the metrics: only addresses that exist, or anyone could fill them with names."""
     path = request.url.path
-    known = (*ENDPOINTS, "/health", "/metrics", "/v1/models", "/v1/embeddings")
+    known = (*ENDPOINTS, "/health", "/metrics", "/v1/models", EMBEDDINGS)
     return path if path in known else "other"

@@ -33,11 +33,12 @@ _KINDS: tuple[tuple[type[EdgeSpecError], int, str | None], ...] = (
 )
 # Of what only the engine can check: words of the message, and the fields that can be meant.
 _BLAME = (
-    ("JSON schema", ("response_format", "text", "json_schema")),
+    ("JSON schema", ("response_format", "text", "json_schema", "tools")),
     ("grammar", ("grammar", "response_format", "text", "json_schema")),
     ("logit", ("logit_bias",)),
     ("chat template", ("messages", "input")),
-    ("token id", ("prompt",)),
+    ("token id", ("prompt", "input")),
+    ("an input", ("input",)),
     ("the prompt", ("prompt", "messages", "input")),
     ("draft max", ("draft_max",)),
 )

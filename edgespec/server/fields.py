@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..chat import parse_messages
 from ..errors import BadRequestError
+from ..message_fields import parse_messages
 from ..messages import Message
 
 Reader = Callable[[str, Any], Any]
@@ -19,6 +19,8 @@ MAX_STOP = 1024  # characters
 
 # What OpenAI's client sends back of an answer: no text of the conversation, and empty here.
 _EMPTY_OF_ANSWERS = ("refusal", "audio", "annotations", "tool_calls", "function_call", "reasoning_content", "name")
+
+REASONING_FORMATS = ("auto", "deepseek", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,13 @@ def included(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def reasoning_format(name: str, value: Any) -> bool:
+    """Whether thoughts come apart from the text; the names are those of llama.cpp's server."""
+    if value not in REASONING_FORMATS:
+        raise BadRequestError(f"{name} is {_shown(value)}; choose one of {', '.join(REASONING_FORMATS)}")
+    return bool(value != "none")
+
+
 def prompt(name: str, value: Any) -> str | tuple[int, ...]:
     """One text, or one list of token ids; also alone in a list."""
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str | list):
@@ -165,6 +174,10 @@ def prompt(name: str, value: Any) -> str | tuple[int, ...]:
         raise BadRequestError(f"{name} has several texts; send one request for each")
     if not isinstance(value, list) or not value:
         raise BadRequestError(f"{name} must be text or a list of token ids, not empty")
+    return token_ids(name, value)
+
+
+def token_ids(name: str, value: list[Any]) -> tuple[int, ...]:
     for i, token in enumerate(value):
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < 2**31:
             raise BadRequestError(f"{name}[{i}] is {_shown(token)}; it must be a token id")

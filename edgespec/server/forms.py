@@ -35,7 +35,7 @@ class Form(Protocol):
     def __init__(self, wanted: Wanted, heading: Heading) -> None: ...
 
     def whole(self, reply: Reply, pieces: list[Piece], reused: int) -> dict[str, Any]:
-        """The answer as one object. pieces: filled where logprobs are wanted.  reused: prompt tokens of the cache."""
+        """The answer as one object. pieces: of all tokens.  reused: prompt tokens of the cache."""
         ...
 
     def begin(self) -> list[bytes]:

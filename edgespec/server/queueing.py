@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from ..engine.interface import Engine, Generating
-from ..engine.protocol import Event, Finished, GenerateSpec
+from ..engine.protocol import EmbedSpec, Event, Finished, GenerateSpec
 from ..errors import DeadlineError, QueueFullError
 from .errors import ApiError, api_error, shutting_down
 
@@ -45,7 +45,7 @@ class Line:
         """Requests whose turn has not come."""
         return len(self._waiting)
 
-    def ask(self, spec: GenerateSpec) -> Asked:
+    def ask(self, spec: GenerateSpec | EmbedSpec) -> Asked:
         """Enter the line, which leave() must end. Raises ApiError where it is full or closed."""
         if self.closed:
             raise shutting_down()
@@ -114,7 +114,12 @@ class Asked:
     """One request in the line or in the engine: start(), take() up to Finished, and in any case leave()."""
 
     def __init__(
-        self, line: Line, engine: Engine, spec: GenerateSpec, turn: asyncio.Future[None], deadline_s: float
+        self,
+        line: Line,
+        engine: Engine,
+        spec: GenerateSpec | EmbedSpec,
+        turn: asyncio.Future[None],
+        deadline_s: float,
     ) -> None:
         """turn: done when it may start.  deadline_s: seconds from now in which it must be finished."""
         self._line, self._engine, self._spec, self._turn = line, engine, spec, turn
@@ -171,7 +176,8 @@ class Asked:
         """In a thread: take the engine's events to the event loop."""
         try:
             spec = msgspec.structs.replace(self._spec, deadline_s=max(0.001, self._due - time.monotonic()))
-            with self._engine.generate(spec) as self._generating:
+            asked = self._engine.embed(spec) if isinstance(spec, EmbedSpec) else self._engine.generate(spec)
+            with asked as self._generating:
                 if self._gone or self._why is not None:  # before it could be cancelled
                     self._generating.cancel()
                 while events := self._generating.take():

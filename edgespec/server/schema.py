@@ -20,8 +20,11 @@ from ..options import check_options
 from . import fields
 from .errors import ApiError
 from .fields import Field, kept, option, refused, without_effect
+from .reading import ALL_TEXT, Reading
+from .tools import NO_CALLS, Choice, Tool, read_choice, read_tools
 
-NO_TOOLS = "is not supported: this server calls no tools; leave it out"
+NO_TOOLS = "is not supported here; for tools use /v1/chat/completions"
+OLD_TOOLS = "is the older form, which is not supported; give tools and tool_choice"
 COMPLETION_TOKENS = 16  # of /v1/completions without max_tokens, as OpenAI has it
 
 _SAMPLING = {
@@ -72,15 +75,19 @@ CHAT: Mapping[str, Field] = {
     "logprobs": kept(fields.boolean),
     "top_logprobs": option("top_logprobs"),
     "n": _ONE,
-    "functions": refused(NO_TOOLS, []),
-    "function_call": refused(NO_TOOLS, "none", "auto"),
-    "web_search_options": refused(NO_TOOLS),
+    "tools": kept(read_tools),
+    "tool_choice": kept(read_choice),
+    "parallel_tool_calls": kept(fields.boolean),
+    "functions": refused(OLD_TOOLS, []),
+    "function_call": refused(OLD_TOOLS, "none", "auto"),
+    "web_search_options": refused("is not supported: this server does not search"),
     "modalities": refused("may only be text", ["text"]),
     "audio": refused("is not supported: text in, text out"),
-    "reasoning_effort": refused("is not supported; leave it out"),
+    "reasoning_effort": kept(fields.text),
+    "reasoning_format": kept(fields.reasoning_format),
+    "chat_template_kwargs": kept(fields.mapping),
     "verbosity": refused("is not supported; say it in a message", "medium"),
     "prediction": without_effect(),
-    **_TOOLS,
     **_SAMPLING,
     **_ANY,
 }
@@ -121,7 +128,9 @@ class Wanted:
 
     messages, prompt: one of the two.  options: keywords of LLM.stream().  logprobs: of the chosen tokens.
     usage: a stream's last chunk should have it.  given: names of the fields that were sent.  told_back: what the
-    answer repeats of them.
+    answer repeats of them.  tools, choice: functions, and whether one is to be called.  several: also more than one.
+    apart: thoughts are told apart from the text.  effort: how much to think.  variables: of the chat template.
+    reading: how the answer is read; the model's template says so (adapting.py).
     """
 
     messages: tuple[Message, ...] = ()
@@ -133,6 +142,13 @@ class Wanted:
     usage: bool
     given: frozenset[str]
     told_back: Mapping[str, Any] = field(default_factory=dict)
+    tools: tuple[Tool, ...] = ()
+    choice: Choice = NO_CALLS
+    several: bool = False
+    apart: bool = False
+    effort: str | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    reading: Reading = ALL_TEXT
 
 
 def parse_body(body: bytes) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import shlex
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 import edgespec
+from clients_page import blocks, examples, here, run_example
 from edgespec.engine.client import WorkerEngine
 from edgespec.engine.protocol import LoadSpec
 from measured import Record
@@ -148,21 +148,12 @@ def test_answers_follow_random_schemas(served: Running, count: int, record: Reco
 
 # The examples of docs/clients.md: what runs there is what stands there, but for address and model.
 
-PAGE = (Path(__file__).parents[2] / "docs" / "clients.md").read_text("utf-8")
+# Tools and embeddings need other models than this one: test_server_tools.py, server/test_embeddings.py.
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-
-
-def here(text: str, served: Running) -> str:
-    return text.replace("127.0.0.1:8080", f"127.0.0.1:{served.port}").replace("qwen2.5-coder-1.5b", MODEL)
-
-
-@pytest.mark.parametrize("number", range(len(blocks("python"))))
+@pytest.mark.parametrize("number", range(len(examples())))
 def test_python_examples_of_the_clients_page(served: Running, number: int, capsys: pytest.CaptureFixture[str]) -> None:
-    text = here(blocks("python")[number], served)
-    exec(compile(text, f"docs/clients.md, example {number}", "exec"), {"__name__": "example"})
+    run_example(examples()[number], served)
     assert capsys.readouterr().out.strip()
 
 
