@@ -17,6 +17,7 @@ import msgspec
 from ..dialect import CALL_MARKS, CallForm
 from ..messages import ToolCall
 
+_FENCES = ("", "```", "```json")
 _ID_LENGTH = 9  # as Mistral's templates insist on
 _ID_LETTERS = string.ascii_letters + string.digits
 
@@ -136,6 +137,9 @@ class Reader:
         if form == "llama" and self._fresh and self._held.lstrip().startswith("{"):
             self._state = self._call
             return
+        if form == "hermes" and self._fresh and (bare := self._may_be_bare()) is not False:
+            self._state = self._bare if bare else self._text
+            return
         text, found, rest = self._held.partition(mark)
         if found:
             self._held = mark + rest
@@ -144,6 +148,22 @@ class Reader:
         else:
             text, self._held = _before(self._held, mark)
             yield from self._spaced(text, Said)
+
+    def _may_be_bare(self) -> bool | None:
+        """Whether the answer begins with a call that lacks its marks. None: that is not clear yet."""
+        begun = "".join(self._held.split())
+        clear: bool | None = False
+        for fence in _FENCES:
+            for name in self._reading.names:
+                wanted = f'{fence}{{"name":"{name}","arguments":{{'
+                if begun.startswith(wanted):
+                    return True
+                clear = None if wanted.startswith(begun) else clear
+        return clear
+
+    def _bare(self) -> Iterator[Part]:
+        """Models forget the marks: then a call is the whole answer, or none."""
+        return iter(())
 
     def _call(self) -> Iterator[Part]:
         """_held begins with the mark, if there was one."""
@@ -169,6 +189,8 @@ class Reader:
             assert form is not None
             inner = held.lstrip().removeprefix(CALL_MARKS[form][0])
             yield from self._called(_listed(inner) if form == "mistral" else _objects(inner), held)
+        elif self._state == self._bare:
+            yield from self._called(_objects(_unfenced(held)), held)
         elif self._state == self._think:
             yield from self._spaced(held, Thought)
         elif held or (self._space and not self.calls):
@@ -246,6 +268,12 @@ def _objects(text: str) -> list[str]:
         found.append(text[place:end])
         place = end
     return found
+
+
+def _unfenced(text: str) -> str:
+    """Without the fence of a code block around it."""
+    inner = text.strip()
+    return inner.strip("`").removeprefix("json") if inner.startswith("```") else inner
 
 
 def _within_string(text: str) -> bool:

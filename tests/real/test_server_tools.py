@@ -36,7 +36,7 @@ FORECAST: dict[str, Any] = {
 ASKED: list[Any] = [{"role": "user", "content": "Will it rain in Bern within the next 2 days? I think in celsius."}]
 
 
-@pytest.fixture(scope="module", params=["qwen_draft", "qwen_target"])
+@pytest.fixture(scope="module", params=["qwen_draft", pytest.param("qwen_target", marks=pytest.mark.soak)])
 def served(request: pytest.FixtureRequest) -> Iterator[Running]:
     path: Path = request.getfixturevalue(request.param)
     spec = LoadSpec(model=str(path), draft="none", ctx_size=2048)
@@ -68,6 +68,7 @@ def test_a_forced_call_and_its_result(served: Running, record: Record) -> None:
             model=MODEL,
             messages=[*ASKED, choice.message.model_dump(), result],  # type: ignore[list-item]
             tools=[FORECAST],
+            tool_choice="none",
             temperature=0,
             max_tokens=60,
         )

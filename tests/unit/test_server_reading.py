@@ -73,6 +73,18 @@ CASES = {
         "",
         [WEATHER],
     ),
+    "hermes without marks": (HERMES, f"\n{CALL}\n", "", "", [WEATHER]),
+    "hermes in a fence": (HERMES, f"```json\n{CALL}\n```", "", "", [WEATHER]),
+    "hermes in a fence without marks, cut off": (HERMES, f"```\n{CALL[:-9]}", f"```\n{CALL[:-9]}", "", []),
+    "hermes in a fence before a text": (HERMES, f"```\n{CALL}\n```\nDo so.", f"```\n{CALL}\n```\nDo so.", "", []),
+    "JSON of something else": (
+        HERMES,
+        '```json\n{"name": "add", "x": 1}```',
+        '```json\n{"name": "add", "x": 1}```',
+        "",
+        [],
+    ),
+    "a fence alone": (HERMES, "```js", "```js", "", []),
     "a text with a beginning of a mark": (HERMES, "1 <tool 2 <tool_cal", "1 <tool 2 <tool_cal", "", []),
     "a text with spaces": (HERMES, "  a  b \n ", "  a  b \n ", "", []),
     "llama": (LLAMA, '{"name": "add", "parameters": {"a": 1}}', "", "", [ADD]),
@@ -134,6 +146,8 @@ def test_tokens_of_thoughts_are_counted() -> None:
 
 def test_text_is_told_as_soon_as_it_is_known() -> None:
     reader = Reader(HERMES)
+    assert reader.push("```j") == []
+    assert reader.push("ava") == [Said("```java")]
     assert reader.push("one two") == [Said("one two")]
     assert reader.push(" <") == []
     assert reader.push("b>") == [Said(" <b>")]
