@@ -28,7 +28,7 @@ from .drafting import Drafter
 from .errors import BadRequestError
 from .generation import NO_ROLLBACK, Event, Generation, GenerationRequest
 from .llama import Context, LlamaGrammar, schema_to_gbnf
-from .llama.embedding import Embedder, no_embeddings
+from .llama.embedding import Embedder, no_embeddings, only_embeds
 from .llama.measure import cost_table, forget, steps
 from .message_fields import parse_messages
 from .messages import Message
@@ -151,6 +151,8 @@ class LLM(Asking):
     @property
     def why(self) -> str:
         """One sentence on why nothing can draft, or nothing."""
+        if not self.generates:
+            return "it makes embeddings and generates no text"
         if not self.sources:
             return _NONE_ASKED_FOR
         return "" if self.target.can_roll_back else NO_ROLLBACK
@@ -171,6 +173,11 @@ class LLM(Asking):
         if source is None:
             return None
         return ChatTemplate(source, bos_token=_text(self.target, vocab.bos), eos_token=_text(self.target, vocab.eos))
+
+    @functools.cached_property
+    def generates(self) -> bool:
+        """Whether it can generate text: some models only make embeddings."""
+        return not only_embeds(self.target.model.header)
 
     @functools.cached_property
     def embedder(self) -> Embedder:
@@ -234,6 +241,8 @@ class LLM(Asking):
 
         cancelled: an event of the caller's that ends the request once it is set, as Stream.cancel() does.
         """
+        if not self.generates:
+            raise BadRequestError(f"{self.name} makes embeddings and generates no text; use embed(), or another model")
         chosen, params = split_options(options)
         request = generation_request(self.encode(prompt, **chosen.template_kwargs), chosen, params)
         widest = self.target.model.settings.max_width - 1

@@ -11,6 +11,7 @@ from typing import Literal, cast
 import msgspec
 
 from edgespec.models.compat import RECURRENT_DRAFT
+from edgespec.models.header import read_header
 from edgespec.models.names import resolve
 from edgespec.models.pairs import draft_file
 from edgespec.models.usage import Lease
@@ -24,6 +25,7 @@ from .engine.loaded import Progress
 from .engine.protocol import Loading, LoadSpec
 from .errors import BadRequestError, EdgeSpecError, ModelLoadError
 from .llama import Context, LoadSettings, Model, check_vocab
+from .llama.embedding import only_embeds
 from .llama.profiling import applied, runtime_profile
 from .llama.room import plan
 from .profile import Forced
@@ -118,14 +120,18 @@ def load(
     )
     on_gpu = gpu_layers if draft_gpu_layers is None else draft_gpu_layers
     draft_settings, draft_forced = replace(settings, gpu_layers=on_gpu), replace(forced, gpu_layers=on_gpu)
-    needs_draft = any(DRAFTERS[name].needs_draft for name in sources)
     original = resolve(_as_name(model))
+    generates = not only_embeds(read_header(original))
+    sources = sources if generates else ()
+    needs_draft = any(DRAFTERS[name].needs_draft for name in sources)
     original_draft, partner_note = draft_file(str(draft), original) if needs_draft else (None, None)
-    sources = select(str(drafter), has_draft=original_draft is not None)
+    if generates:
+        sources = select(str(drafter), has_draft=original_draft is not None)
     path, note = _form(original, "target", tuned=tuned)
     draft_path, draft_note = (None, None) if original_draft is None else _form(original_draft, "draft", tuned=tuned)
     # Both before one is loaded: weights that are measured should not lie beside others.
-    settings = applied(settings, runtime_profile(path, forced, announce=announce))
+    if generates:
+        settings = applied(settings, runtime_profile(path, forced, announce=announce))
     if draft_path is not None:
         draft_settings = applied(draft_settings, runtime_profile(draft_path, draft_forced, announce=announce))
     planned = plan(path, settings, None if draft_path is None else (draft_path, draft_settings))
@@ -141,7 +147,8 @@ def load(
     except BaseException:
         lease.end()
         raise
-    sources = select(str(drafter), has_draft=draft_context is not None)
+    if generates:
+        sources = select(str(drafter), has_draft=draft_context is not None)
     llm = LLM(target, draft_context, sources)
     llm.announce = announce
     llm.lease = lease

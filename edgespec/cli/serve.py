@@ -114,9 +114,11 @@ def _print_ready(settings: ServerSettings, port: int, loaded: Loaded) -> None:
     click.echo(f"{sanitize(settings.model)} at {base}/v1")
     click.echo(sanitize(f"  {loaded.n_ctx} tokens of context, {drafting}{draft}"))
     click.echo(f"  OpenAI clients: base URL {base}/v1, {_key_line(settings)}, model {sanitize(settings.model)}")
-    if loaded.template:
+    key = "" if settings.api_key is None else ' -H "Authorization: Bearer $EDGESPEC_API_KEY"'
+    if not loaded.generates:
+        click.echo(f"  curl {base}/v1/embeddings{key} -d '{json.dumps({'input': 'Hello'})}'")
+    elif loaded.template:
         body = json.dumps({"messages": [{"role": "user", "content": "Hello"}]})
-        key = "" if settings.api_key is None else ' -H "Authorization: Bearer $EDGESPEC_API_KEY"'
         click.echo(f"  curl {base}/v1/chat/completions{key} -d '{body}'")
     else:
         click.echo("  The model has no chat template: only /v1/completions")

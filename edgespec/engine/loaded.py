@@ -44,7 +44,7 @@ def redrafted(llm: LLM, loaded_with: LoadSpec, spec: LoadSpec) -> bool:
     if not set(wanted) <= set(llm.usable):
         return False
     llm.use_drafter(spec.drafter)
-    if llm.sources and llm.target.can_roll_back:
+    if llm.generates and llm.sources and llm.target.can_roll_back:
         llm.measured()
     return True
 
@@ -72,6 +72,7 @@ def description(llm: LLM) -> Loaded:
         dialect=_dialect(llm),
         embedding=0 if llm.why_not_embedding else llm.target.model.embedding_size,
         why_not_embedding=llm.why_not_embedding,
+        generates=llm.generates,
     )
 
 

@@ -148,7 +148,8 @@ class Loaded(_Message, frozen=True, kw_only=True):
     sources: those that can be used without loading again.  why: one sentence where speculation is off.  notes: lines
     for the user.  template: it can chat.  widths, ms: time of a decode by its rows, as measured; empty where it was
     not.  draft_ms: of one step of the draft model.  weight_bytes, kv_bytes: memory.  dialect: of its chat template.
-    embedding: numbers of an embedding; 0: it makes none, and why_not_embedding says why.
+    embedding: numbers of an embedding; 0: it makes none, and why_not_embedding says why.  generates: it can generate
+    text.
     """
 
     name: str
@@ -169,6 +170,7 @@ class Loaded(_Message, frozen=True, kw_only=True):
     dialect: Dialect = Dialect()
     embedding: int = 0
     why_not_embedding: str = ""
+    generates: bool = True
 
 
 class Finished(_Message, frozen=True):

@@ -272,6 +272,8 @@ class ScriptedLLM(LLM):
         self.costs = Costs(target.costs)
         self.draft_costs = None if draft is None else Costs(draft.costs)
 
+    generates = True
+
     @property
     def why_not_embedding(self) -> str:
         return "a scripted model makes no embeddings"

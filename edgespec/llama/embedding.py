@@ -20,6 +20,10 @@ from .model import Model
 
 MAX_TOKENS = 2048  # of one text: all of it is one decode, whose buffers grow with it
 _POOLINGS = {1: "mean", 2: "cls", 3: "last"}  # llama.cpp's enum; 0: none, 4: the score of a reranker
+_ENCODERS = {
+    "bert", "modern-bert", "neo-bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "eurobert",
+    "gemma-embedding",
+}  # fmt: skip
 _RANK, _ABORTED = 4, 2
 _TINY = 1e-12
 
@@ -32,6 +36,11 @@ def no_embeddings(header: Header) -> str:
     if pooling == _RANK:
         return "this model ranks texts, it makes no embeddings of them; use an embedding model"
     return "this model was not made for embeddings (its file names no pooling); use an embedding model"
+
+
+def only_embeds(header: Header) -> bool:
+    """Whether this file's model reads in both directions, so that it can generate nothing."""
+    return header.arch in _ENCODERS or header.metadata.get(f"{header.arch}.attention.causal") is False
 
 
 class Embedder:

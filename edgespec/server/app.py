@@ -163,6 +163,10 @@ class _Generate:
             wanted = self._endpoint.read(body)
             loaded = service.ready()
             service.named(wanted.model)
+            if not loaded.generates:
+                raise ApiError(
+                    400, f"{service.settings.model} generates no text; use {EMBEDDINGS}", code="not_supported"
+                )
             if wanted.messages and not loaded.template:
                 raise ApiError(
                     400,

@@ -15,12 +15,15 @@ import edgespec
 from clients_page import examples, run_example
 from edgespec.engine.local import LocalEngine
 from edgespec.engine.protocol import LoadSpec
+from edgespec.errors import BadRequestError
 from edgespec.loading import load_for_engine
 from edgespec.tiny_gguf import TinyVocab, write_tiny
 from running_server import MODEL, Running, running
+from tiny_bert import write_bert
 
 PATH = "/v1/embeddings"
 TEXTS = ["the first of them", "a<|im_end|>b", "ü 🦜 " * 30, "x"]
+ASKED: list[Any] = [{"role": "user", "content": "x"}]
 SETTINGS: dict[str, Any] = {"drafter": "none", "draft": "none", "ctx_size": 512, "threads": 1}
 
 
@@ -118,6 +121,30 @@ def test_text_and_embeddings_take_turns(served: Running) -> None:
     after = served.post(body, "/v1/completions").json
     assert before["choices"] == after["choices"]
     assert after["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+
+
+def test_a_model_that_does_nothing_else(tmp_path: Path) -> None:
+    path = write_bert(tmp_path / "bert.gguf")
+    spec = LoadSpec(model=str(path), threads=1)
+    with running(spec, engine=LocalEngine(load_for_engine)) as server:
+        with server.client() as client:
+            made = client.embeddings.create(model=MODEL, input=TEXTS[:2])
+        for target, body in (("/v1/completions", {"prompt": "x"}), ("/v1/chat/completions", {"messages": ASKED})):
+            answer = server.post(body, target)
+            assert (answer.status, answer.error["code"]) == (400, "not_supported")
+            assert PATH in answer.error["message"]
+    from llama_cpp import Llama
+
+    peer = Llama(str(path), embedding=True, n_ctx=128, n_batch=128, n_ubatch=128, n_threads=1, verbose=False)
+    try:
+        wanted = [peer.embed(text, normalize=True) for text in TEXTS[:2]]
+    finally:
+        peer.close()
+    np.testing.assert_allclose([one.embedding for one in made.data], wanted, atol=1e-5)
+    with edgespec.load(path) as llm:
+        assert (llm.drafter, llm.why) == ("none", "it makes embeddings and generates no text")
+        with pytest.raises(BadRequestError, match="generates no text"):
+            llm.complete("x")
 
 
 @pytest.mark.parametrize(("pooling", "why"), [(None, "names no pooling"), ("rank", "ranks texts")])
