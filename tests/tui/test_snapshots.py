@@ -171,6 +171,7 @@ def _same(saved: Path, snap_compare: Any, state: str, size: str, theme: str) -> 
         assert isinstance(app, ChatApp)
         chat = Chat(app, pilot, conversations)
         await chat.until(lambda: chat.app.screen.query("Composer") and chat.screen.session.loaded is not None)
+        await chat.until(lambda: not chat.screen._loading)  # whose end clears the line of troubles
         await chat.until(lambda: "stands in one line" not in chat.shown and chat.screen.answer_view is not None)
         chat.composer.cursor_blink = False
         await STATES[state](chat)
