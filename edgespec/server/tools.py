@@ -11,6 +11,7 @@ from typing import Any
 from ..dialect import ARGUMENTS, CALL_FRAMES, CallForm
 from ..errors import BadRequestError
 from ..message_fields import MAX_INPUT
+from .references import References
 
 MAX_TOOLS = 128
 _NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -102,28 +103,19 @@ def checked_choice(name: str, choice: Choice | None, tools: Sequence[Tool]) -> C
 
 def forced_call(tools: Sequence[Tool], form: CallForm, *, several: bool) -> dict[str, Any]:
     """Options of generation that let an answer be calls of these tools, and nothing else. several: more than one."""
-    definitions = {f"tool{i}": _moved(tool.parameters, f"#/$defs/tool{i}") for i, tool in enumerate(tools)}
+    inner = References()
     calls = [
         {
             "type": "object",
-            "properties": {"name": {"const": tool.name}, ARGUMENTS[form]: {"$ref": f"#/$defs/tool{i}"}},
+            "properties": {
+                "name": {"const": tool.name},
+                ARGUMENTS[form]: inner.moved(tool.parameters, tool.parameters),
+            },
             "required": ["name", ARGUMENTS[form]],
             "additionalProperties": False,
         }
-        for i, tool in enumerate(tools)
+        for tool in tools
     ]
     before, between, after = CALL_FRAMES[form]
-    schema = {"$defs": definitions, **(calls[0] if len(calls) == 1 else {"anyOf": calls})}
+    schema = {"$defs": inner.found, **(calls[0] if len(calls) == 1 else {"anyOf": calls})}
     return {"json_schema": json.dumps(schema), "json_frame": (before, between if several else None, after)}
-
-
-def _moved(value: Any, place: str) -> Any:
-    """A schema whose references still find their targets after it was put at a place of another one."""
-    if isinstance(value, Mapping):
-        return {
-            key: place + inner[1:]
-            if key == "$ref" and isinstance(inner, str) and inner[:1] == "#"
-            else _moved(inner, place)
-            for key, inner in value.items()
-        }
-    return [_moved(inner, place) for inner in value] if isinstance(value, list) else value

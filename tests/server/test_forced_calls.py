@@ -11,7 +11,10 @@ import pytest
 import template_files
 from edgespec.engine.local import LocalEngine
 from edgespec.engine.protocol import LoadSpec
+from edgespec.errors import BadRequestError
+from edgespec.llama import schema_to_gbnf
 from edgespec.loading import load_for_engine
+from edgespec.server.tools import forced_call, read_tools
 from edgespec.tiny_gguf import ENDOFTEXT, IM_END, TinyVocab, write_tiny
 from running_server import MODEL, Running, running
 
@@ -109,3 +112,32 @@ def test_json_is_no_thought(served: Running) -> None:
     message = served.post({"messages": ASKED, "response_format": kind, "max_tokens": 400}).json["choices"][0]["message"]
     assert set(json.loads(message["content"])) == {"colour", "coats"}
     assert "reasoning_content" not in message
+
+
+def schema_of(kind: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"kind": {"$ref": "#/$defs/kind"}}, "$defs": {"kind": kind}}
+
+
+def forced(*schemas: dict[str, Any]) -> str:
+    """Grammar of a call of functions with these parameters."""
+    given = [{"type": "function", "function": {"name": f"f{i}", "parameters": p}} for i, p in enumerate(schemas)]
+    options = forced_call(read_tools("tools", given), "hermes", several=False)
+    return schema_to_gbnf(options["json_schema"], options["json_frame"])
+
+
+def test_functions_whose_schemas_use_the_same_names() -> None:
+    grammar = forced(schema_of({"const": "one"}), schema_of({"const": "two"}))
+    assert '"\\"one\\""' in grammar
+    assert '"\\"two\\""' in grammar
+
+
+def test_a_schema_that_refers_to_itself() -> None:
+    assert "call-part0" in forced(schema_of({"type": "array", "items": {"$ref": "#/$defs/kind"}}))
+
+
+@pytest.mark.parametrize("many", [0, 3000])
+def test_references_that_lead_nowhere_or_too_far(many: int) -> None:
+    chain = {f"k{i}": {"$ref": f"#/$defs/k{i + 1}"} for i in range(many)}
+    schema = {"type": "object", "properties": {"x": {"$ref": "#/$defs/k0"}}, "$defs": chain}
+    with pytest.raises(BadRequestError, match="k0" if not many else "too deep"):
+        forced(schema)

@@ -6,12 +6,15 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 
 import psutil
 import pytest
 
+from edgespec.engine.scripted import ScriptedModel
+from edgespec.scoring import Rows, ScoreRequest
 from running_server import Answered, Running, running, worker
 
 
@@ -80,14 +83,22 @@ def test_clients_that_leave_the_line(slow: Running) -> None:
     assert slow.chat("count", max_tokens=2).status == 200
 
 
-def test_first_come_first_served() -> None:
+def test_first_come_first_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first is held until all are there."""
     order: list[int] = []
+    decode, may_decode = ScriptedModel.score, threading.Event()
+
+    def held(model: ScriptedModel, requests: Sequence[ScoreRequest]) -> list[Rows]:
+        may_decode.wait(60)
+        return decode(model, requests)
+
+    monkeypatch.setattr(ScriptedModel, "score", held)
 
     def ask(number: int) -> None:
         assert server.chat(f"request {number}").status == 200
         order.append(number)
 
-    with running("scripted:echo?decodes_per_s=100") as server:
+    with running("scripted:echo") as server:
         threads = []
         for number in range(5):
             threads.append(threading.Thread(target=ask, args=(number,)))
@@ -96,6 +107,7 @@ def test_first_come_first_served() -> None:
                 server.reaches("requests_running", number + 1, 5)
             else:
                 server.reaches("requests_waiting", number - 1, 5)
+        may_decode.set()
         for thread in threads:
             thread.join(30)
     assert order == sorted(order)
