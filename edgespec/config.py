@@ -26,7 +26,13 @@ Check = Callable[[Any], None]  # raises BadRequestError: what is wrong, and what
 
 PREFIX = "EDGESPEC_"
 TABLES = ("keys",)  # of the file, checked by whoever uses them: keys of the chat
-OTHERS = ("EDGESPEC_HOME", "EDGESPEC_TEST_MODELS", "EDGESPEC_API_KEY")  # variables that are no keys
+OTHERS = (  # variables that are no keys
+    "EDGESPEC_HOME",
+    "EDGESPEC_API_KEY",
+    "EDGESPEC_TEST_MODELS",
+    "EDGESPEC_TEST_BROWSER",
+    "EDGESPEC_TEST_PICTURES",
+)
 NO_DRAFT = ("auto", "none")  # names of no draft in particular
 
 # Whose defaults a key gives: commands, and the functions `load` and `stream` of the Python API.

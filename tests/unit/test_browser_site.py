@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 
 from edgespec.browser import site as site_module
+from edgespec.browser import visitor as visitor_module
 from edgespec.browser.site import Site
 from edgespec.errors import EngineError
 
@@ -31,8 +32,8 @@ FAILS = SAYS + "sys.exit('edgespec: \\x1b[31mno luck')"
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """None of these programs ends by itself."""
-    monkeypatch.setattr("edgespec.browser.visitor._LEAVE_S", 0.05)
-    monkeypatch.setattr("edgespec.browser.visitor._TERM_S", 0.05)
+    monkeypatch.setattr(visitor_module, "_LEAVE_S", 0.05)
+    monkeypatch.setattr(visitor_module, "_TERM_S", 0.05)
 
 
 @asynccontextmanager
