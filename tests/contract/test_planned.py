@@ -57,12 +57,19 @@ class Counting(TableModel):
         return super().score(requests)
 
 
+class Stated(Costs):
+    """Costs that hold whatever the clock says."""
+
+    def observe(self, *_: object, **__: object) -> None:
+        pass
+
+
 def _lengths(costs: CostTable, prompt: tuple[int, ...], tokens: int) -> list[int]:
     """Lengths of the texts that the draft model read, where target and draft are the same model."""
     target = TableModel(6, seed=3, eog=())
     draft = Counting(6, seed=3, eog=())
     draft.lengths = []
-    drafter = planned(("model",), Resources(draft=draft), Costs(CHEAP), draft_costs=Costs(costs), remaining=tokens)
+    drafter = planned(("model",), Resources(draft=draft), Stated(CHEAP), draft_costs=Stated(costs), remaining=tokens)
     request = GenerationRequest(prompt=prompt, max_tokens=tokens, draft_max=8)
     for _ in Generation(target, request, drafter):
         pass
