@@ -281,10 +281,12 @@ class LLM(Asking):
         """Decode times of the target by rows: from disk, or measured now. A first planned request asks for them."""
         if self.costs is None:
             self.costs = Costs(cost_table(self.target, announce=self.announce))
+            measured = [(self.costs, self.target)]
             if self.draft is not None:
                 self.draft_costs = Costs(cost_table(self.draft, announce=self.announce))
-                for costs, ms in zip((self.costs, self.draft_costs), steps((self.target, self.draft)), strict=True):
-                    costs.anchor(ms)
+                measured.append((self.draft_costs, self.draft))
+            for (costs, _), ms in zip(measured, steps([context for _, context in measured]), strict=True):
+                costs.anchor(ms)
             self._knowledge = Knowledge(_knowledge_file(self.target, self.draft))
         return self.costs
 

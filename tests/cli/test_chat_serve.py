@@ -189,6 +189,16 @@ def urls(css: str) -> list[str]:
     return [part.partition('"')[0] for part in css.split('url("')[1:]]
 
 
+async def answering(new: Callable[[], Page], served: Served) -> Page:
+    """A page of which a question and the beginning of its answer are saved."""
+    page = new()
+    await page.open()
+    await page.shows(READY)
+    await page.type(f"hello{ENTER}")
+    await page.until(lambda: served.saved() and served.saved()[0][-1].text, lambda: "an answer")
+    return page
+
+
 def test_ctrl_c_saves_all_and_leaves_nothing(env: Mapping[str, str], tmp_path: Path) -> None:
     """The file of the model goes once it is loaded: an app that had it loaded again would fail."""
     (script := tmp_path / "script.txt").write_text("All of it is a story without an end. " * 500)
@@ -197,11 +207,7 @@ def test_ctrl_c_saves_all_and_leaves_nothing(env: Mapping[str, str], tmp_path: P
         script.unlink()
 
         async def work(new: Callable[[], Page]) -> None:
-            page = new()
-            await page.open()
-            await page.shows(READY)
-            await page.type(f"hello{ENTER}")
-            await page.until(lambda: served.saved() and served.saved()[0][-1].text, lambda: "an answer")
+            page = await answering(new, served)
             kinds = served.processes()
             assert (len(kinds["engine"]), len(kinds["app"])) == (1, 1)
             os.killpg(served.process.pid, signal.SIGINT)  # as a terminal does
@@ -223,11 +229,7 @@ def test_a_server_that_is_killed_leaves_nothing(env: Mapping[str, str], tmp_path
     with serving(own, "-m", COUNT) as served:
 
         async def work(new: Callable[[], Page]) -> None:
-            page = new()
-            await page.open()
-            await page.shows(READY)
-            await page.type(f"hello{ENTER}")
-            await page.until(lambda: served.saved() and served.saved()[0][-1].text, lambda: "an answer")
+            page = await answering(new, served)
             (engine,) = served.processes()["engine"]
             engine.kill()
             await page.shows("the engine died")
