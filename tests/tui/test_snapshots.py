@@ -146,7 +146,18 @@ def test_chat(saved: Path, snap_compare: Any, state: str, size: str, theme: str)
     _same(saved, snap_compare, state, size, theme)
 
 
-@pytest.mark.parametrize("state", ["chat", "speculation"])
+NARROW = ("chat", "speculation")
+
+
+def test_every_picture_belongs_to_a_test() -> None:
+    looks = [f"{size}-{theme}" for size, theme in (look.values for look in LOOKS)]
+    chats = {f"test_chat[{state}-{look}].svg" for state in STATES for look in looks}
+    narrow = {f"test_forty_columns[{state}].svg" for state in NARROW}
+    kept = {path.name for path in Path(__file__).with_name("__snapshots__").rglob("*.svg")}
+    assert kept == chats | narrow | {f"test_welcome[{look}].svg" for look in looks}
+
+
+@pytest.mark.parametrize("state", NARROW)
 def test_forty_columns(saved: Path, snap_compare: Any, state: str) -> None:
     _same(saved, snap_compare, state, "narrow", "dark")
 
