@@ -17,7 +17,7 @@ class Acceptance:
     their priors scales the prior of those that were seen little.
     """
 
-    def __init__(self, prior: Prior, weight: float = 6.0, memory: float = 100.0) -> None:
+    def __init__(self, prior: Prior, weight: float = 8.0, memory: float = 100.0) -> None:
         self._prior, self._weight = prior, weight
         self._keep = 1 - 1 / memory
         self._sums: dict[int, tuple[float, float]] = {}

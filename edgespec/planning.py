@@ -29,8 +29,9 @@ _RECALLED, _RECALLED_PATIENCE = 12, 32  # tokens that earlier requests saw: then
 _SHORT_SETUP_STEPS = 4.0  # draft steps: a longer set-up is an investment
 _INVESTED, _GAIN = 0.5, 2.0  # most of the time a reply is expected to take; least gain for each ms of it
 _TRIED = 6  # tokens of a source looked at in this request before anything is invested in it
+_HOPE_AFTER = 150.0  # plain steps: where nothing has been gained, a short reply is not for trying things
 _MEMORY = 0.97  # per round, of the speed achieved
-_HOPE_EVERY, _LONGEST_HOPE = 16, 256  # rounds between two that are planned hopefully, doubling
+_HOPE_SHARE = 0.005  # of the time that has passed, for plans that would win if they were better than they seem
 # Rounds between two plain ones while speculating, so that the speed-up is measured, and that the cost of a plain round
 # is known. The less speculation is expected to win, the more depends on that, and the less a plain round costs.
 _PLAIN_EVERY, _PLAIN_OFTEN, _PLAIN_LOSS = 64, 4, 0.025
@@ -112,7 +113,7 @@ class Planner:
         self._debt_ms = 0.0
         self._spent_ms = 0.0
         self._since_plain, self._plain_every, self._surprised = 0, _PLAIN_OFTEN, False
-        self._since_hope, self._hope_every = 0, _HOPE_EVERY
+        self._hopes_ms = 0.0
         self._since_probe: dict[str, int] = {}
         self._tried: dict[str, int] = {}
         self._patience: dict[str, int] = {}
@@ -142,42 +143,47 @@ class Planner:
         self._depth = depth
         plain = self._plain_tokens - self.rate * self.plain_ms
         best, best_value = Plan(ms=self.plain_ms), plain
+        hope, hope_seems, hope_value = best, plain, plain
         probes: list[Plan] = []
         self._best.clear()
         for offer in offers:
-            options = self._options(offer, room, hopeful=self._explores)
+            options = self._affordable(offer, room)
             if not options:
                 continue
-            k, tokens, ms = max(options, key=self._value)
-            self._best[offer.source] = (offer, k, tokens)
-            options = [option for option in options if self._affords(option[2])]
-            if not options:
-                continue
-            k, tokens, ms = max(options, key=self._value)
-            if tokens - self.rate * ms > best_value:
-                setup_ms = offer.setup_ms - self._setup_in_round(offer)
-                best = Plan(offer.source, k, ms=ms, setup_ms=setup_ms, gain=tokens - self._plain_tokens)
-                best_value = tokens - self.rate * ms
-            if offer.setup_ms == self._setup_in_round(offer) and offer.step_ms > 0:
-                loss, k, ms = min((ms - self._plain_for(tokens), k, ms) for k, tokens, ms in options)
-                if self._may_probe(offer, loss):
-                    probes.append(Plan(offer.source, k, probe=True, ms=ms))
+            option = max(options.values(), key=self._value)
+            if self._value(option) > best_value:
+                best, best_value = self._plan(offer, option), self._value(option)
+            if self._may_probe(offer, option):
+                probes.append(Plan(offer.source, option[0], probe=True, ms=option[2]))
+            if self._explores:
+                hopes = (option for option in self._options(offer, room, hopeful=True) if option[0] in options)
+                seems, k = max((self._value(option), option[0]) for option in hopes)
+                if seems > hope_seems:
+                    hope, hope_seems, hope_value = self._plan(offer, options[k]), seems, self._value(options[k])
         probe = next((p for p in probes if p.source != best.source), None)
-        if best.source is not None:
-            wins = best_value > plain + (0.0 if self._speculating else _SWITCH_ON)
-            if (
-                not wins
-                or self._debt_ms > self._allowance
-                or self._since_plain >= self._until_plain(best_value - plain)
-            ):
-                best = Plan(ms=self.plain_ms)
+        chosen, gain, loss = (best, best_value - plain, 0.0)
+        if hope.source is not None and (hope.source, hope.k) != (best.source, best.k):
+            chosen, gain, loss = hope, hope_seems - plain, best_value - hope_value
+        if chosen.source is not None and not self._may_speculate(gain):
+            chosen, loss = Plan(ms=self.plain_ms), 0.0
         if probe is not None:
-            best = probe
-        if self._explores:
-            self._since_hope, self._hope_every = 0, min(2 * self._hope_every, _LONGEST_HOPE)
-        self._since_hope += 1
-        self._speculating = best.source is not None
-        return best
+            chosen, loss = probe, 0.0
+        self._hopes_ms += loss / self.rate
+        self._speculating = chosen.source is not None
+        return chosen
+
+    def _affordable(self, offer: Offer, room: int) -> dict[int, tuple[int, float, float]]:
+        """The options that the loss budget allows, by K. The best of all is kept, to tell why it was not taken."""
+        options = self._options(offer, room)
+        if options:
+            k, tokens, _ = max(options, key=self._value)
+            self._best[offer.source] = (offer, k, tokens)
+        return {option[0]: option for option in options if self._affords(option[2])}
+
+    def _may_speculate(self, gain: float) -> bool:
+        """gain: tokens that speculation is expected to win in a round."""
+        wins = gain > (0.0 if self._speculating else _SWITCH_ON)
+        return wins and self._debt_ms <= self._allowance and self._since_plain < self._until_plain(gain)
 
     def _until_plain(self, gain: float) -> float:
         """Rounds until the next plain one. gain: tokens that speculation is expected to win in a round."""
@@ -240,10 +246,18 @@ class Planner:
 
     @property
     def _explores(self) -> bool:
-        """Now and then, out of what was gained: bad luck with a long draft must not rule out long drafts for ever."""
-        return self._since_hope >= self._hope_every and self._debt_ms < 0
+        """Bad luck with a long draft must not rule long drafts out for ever: what would win if it were better than it
+        seems is tried, the more often the less that is expected to lose.
+        """
+        waits = _HOPE_AFTER * self.plain_ms if self._debt_ms > 0 else 0.0
+        return self._hopes_ms < _HOPE_SHARE * (self._spent_ms - waits)
 
-    def _options(self, offer: Offer, room: int, *, hopeful: bool) -> list[tuple[int, float, float]]:
+    def _plan(self, offer: Offer, option: tuple[int, float, float]) -> Plan:
+        k, tokens, ms = option
+        setup_ms = offer.setup_ms - self._setup_in_round(offer)
+        return Plan(offer.source, k, ms=ms, setup_ms=setup_ms, gain=tokens - self._plain_tokens)
+
+    def _options(self, offer: Offer, room: int, *, hopeful: bool = False) -> list[tuple[int, float, float]]:
         """(K, expected tokens, expected ms) for every K >= 1."""
         found = []
         if self.worth_setup(offer):
@@ -289,13 +303,16 @@ class Planner:
         """Losses delay all requests that share the rounds, so each may lose its part."""
         return self._start_steps * self.plain_ms / (1 + self.beside.requests) + _SHARE * self._spent_ms
 
-    def _may_probe(self, offer: Offer, loss: float) -> bool:
+    def _may_probe(self, offer: Offer, option: tuple[int, float, float]) -> bool:
         """A source that costs something to ask and does not seem to pay is asked rarely, within the budget."""
+        if offer.setup_ms != self._setup_in_round(offer) or offer.step_ms <= 0:
+            return False
         if offer.source not in self._patience:  # its first offer: known from earlier requests, or not
             known = self.acceptance[offer.source].seen >= _RECALLED
             self._patience[offer.source] = _RECALLED_PATIENCE if known else 0
         waited = self._since_probe.setdefault(offer.source, 0)
-        return waited >= self._patience[offer.source] and self._debt_ms + max(loss, 0) <= self._allowance
+        loss = max(0.0, option[2] - self._plain_for(option[1]))
+        return waited >= self._patience[offer.source] and self._debt_ms + loss <= self._allowance
 
     def observe(
         self,
@@ -321,7 +338,7 @@ class Planner:
         for source in self._since_probe:
             self._since_probe[source] += 1
         if plan.source is not None and not plan.probe:
-            self._patience[plan.source] = _PATIENCE
+            self._patience[plan.source], self._since_probe[plan.source] = _PATIENCE, 0
         self._since_plain = self._since_plain + 1 if features else 0
         if plan.source is None:
             return

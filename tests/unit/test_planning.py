@@ -71,12 +71,15 @@ class World:
         return 0.01 * self.table.at(1)
 
     def run(self, policy: Planner | tuple[str, int]) -> float:
-        """Simulated ms per token after the warm-up, under a planner or one fixed (source, K)."""
+        """Simulated ms per token after the warm-up, under a planner or one fixed (source, K).
+
+        The text decides where a source has a draft and which of its tokens are right, so every policy meets the same.
+        """
         rng = random.Random(self.seed + 1)
+        texts = {s.name: self._text(s) for s in self.sources}
         tokens, ms, start = 0, 0.0, (0, 0.0)
         while tokens < HORIZON:
-            regime = sum(cut <= tokens for cut in self.switches)
-            offering = {s.name: s for s in self.sources if rng.random() < s.offers}
+            offering = {s.name: s for s in self.sources if texts[s.name][tokens][0]}
             if isinstance(policy, Planner):
                 plan = policy.plan([s.offer for s in offering.values()], ROOM)
             else:
@@ -84,8 +87,8 @@ class World:
             values: list[float] = []
             accepted = 0
             if plan.source is not None:
-                for _ in range(plan.k):
-                    values.append(float(rng.random() < offering[plan.source].acceptance[regime]))
+                for at in range(tokens, tokens + plan.k):
+                    values.append(float(texts[plan.source][at][1]))
                     if not values[-1]:
                         break
                     accepted += 1
@@ -106,10 +109,16 @@ class World:
                 )
                 for s in offering.values():
                     if s.free and s.name != plan.source:
-                        policy.shadow(s.name, s.offer.features[0], float(rng.random() < s.acceptance[regime]))
+                        policy.shadow(s.name, s.offer.features[0], float(texts[s.name][tokens - accepted - 1][1]))
             if not start[0] and tokens >= WARM_UP:
                 start = (tokens, ms)
         return (ms - start[1]) / (tokens - start[0])
+
+    def _text(self, source: Source) -> list[tuple[bool, bool]]:
+        """[position]: does the source have a draft there, and is what it drafts for it right?"""
+        rng = random.Random(f"{self.seed} {source.name}")
+        regimes = [source.acceptance[sum(cut <= at for cut in self.switches)] for at in range(HORIZON + 2 * ROOM)]
+        return [(rng.random() < source.offers, rng.random() < accepted) for accepted in regimes]
 
     def planner(self) -> Planner:
         priors = {s.name: (lambda _: 0.5) if s.free else (lambda _: 0.6) for s in self.sources}
