@@ -28,6 +28,7 @@ def read_response(body: Mapping[str, Any]) -> Wanted:
         stream=values.get("stream", False),
         logprobs=values.get("include", False) or options.get("top_logprobs", 0) > 0,
         usage=True,
+        events=values.get("events", False),
         given=frozenset(body),
         told_back={name: body[name] for name in _TOLD_BACK if body.get(name) is not None},
     )
@@ -83,6 +84,9 @@ class ResponseForm:
             self._event("response.output_item.done", output_index=0, item=item),
             self._event(f"response.{whole['status']}", response=whole),
         ]
+
+    def events(self, told: list[dict[str, Any]]) -> list[bytes]:
+        return [self._event("edgespec.events", edgespec=told)]
 
     def failed(self, error: ApiError) -> list[bytes]:
         return [self._event("error", code=error.code, message=error.message, param=error.param)]

@@ -51,6 +51,7 @@ _ANY = {
     "model": kept(fields.text),
     "stream": kept(fields.boolean),
     "stream_options": kept(fields.stream_options),
+    "events": kept(fields.boolean),
     "user": without_effect(),
     "metadata": without_effect(),
     "store": without_effect(),
@@ -126,11 +127,11 @@ RESPONSES: Mapping[str, Field] = {
 class Wanted:
     """A request that has been read, whichever endpoint it came to.
 
-    messages, prompt: one of the two.  options: keywords of LLM.stream().  logprobs: of the chosen tokens.
-    usage: a stream's last chunk should have it.  given: names of the fields that were sent.  told_back: what the
-    answer repeats of them.  tools, choice: functions, and whether one is to be called.  several: also more than one.
-    apart: thoughts are told apart from the text.  effort: how much to think.  variables: of the chat template.
-    reading: how the answer is read; the model's template says so (adapting.py).
+    messages, prompt: one of the two.  options: keywords of LLM.stream().  logprobs: of the chosen tokens.  usage: a
+    stream's last chunk should have it.  events: a stream has those of the engine, too.  given: names of the fields
+    that were sent.  told_back: what the answer repeats of them.  tools, choice: functions, and whether one is to be
+    called.  several: also more than one.  apart: thoughts are told apart from the text.  effort: how much to think.
+    variables: of the chat template.  reading: how the answer is read; the model's template says so (adapting.py).
     """
 
     messages: tuple[Message, ...] = ()
@@ -140,6 +141,7 @@ class Wanted:
     stream: bool
     logprobs: bool
     usage: bool
+    events: bool
     given: frozenset[str]
     told_back: Mapping[str, Any] = field(default_factory=dict)
     tools: tuple[Tool, ...] = ()
@@ -182,8 +184,9 @@ def read_fields(table: Mapping[str, Field], body: Mapping[str, Any]) -> tuple[di
             raise ApiError(400, str(error), param=_place(name, str(error)), code="invalid_value") from None
         if row.option is None and row.effect:
             values[name] = read
-    if "stream_options" in values and not values.get("stream"):
-        raise ApiError(400, "stream_options is only for stream: true; leave it out", param="stream_options")
+    for name in ("stream_options", "events"):
+        if values.get(name) and not values.get("stream"):
+            raise ApiError(400, f"{name} is only for stream: true; leave it out", param=name)
     try:
         check_options(**options)
     except BadRequestError as error:
