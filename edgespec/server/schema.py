@@ -15,15 +15,16 @@ from typing import Any
 import msgspec
 
 from ..errors import BadRequestError
+from ..message_fields import MAX_DEPTH, too_deep
 from ..messages import Message
 from ..options import check_options
 from . import fields
 from .errors import ApiError
 from .fields import Field, kept, option, refused, without_effect
+from .items import items, response_choice, response_tools
 from .reading import ALL_TEXT, Reading
 from .tools import NO_CALLS, Choice, Tool, read_choice, read_tools
 
-NO_TOOLS = "is not supported here; for tools use /v1/chat/completions"
 OLD_TOOLS = "is the older form, which is not supported; give tools and tool_choice"
 COMPLETION_TOKENS = 16  # of /v1/completions without max_tokens, as OpenAI has it
 
@@ -60,11 +61,6 @@ _ANY = {
     "prompt_cache_key": without_effect(),
     "prompt_cache_retention": without_effect(),
     "cache_prompt": without_effect(),
-}
-_TOOLS = {
-    "tools": refused(NO_TOOLS, []),
-    "tool_choice": refused(NO_TOOLS, "none", "auto"),
-    "parallel_tool_calls": without_effect(),
 }
 _ONE = refused("is not supported above 1; send one request for each answer", 1)
 
@@ -104,7 +100,7 @@ COMPLETIONS: Mapping[str, Field] = {
     **_ANY,
 }
 RESPONSES: Mapping[str, Field] = {
-    "input": kept(fields.items),
+    "input": kept(items),
     "instructions": kept(fields.text),
     "max_output_tokens": option("max_tokens"),
     "text": option("json_schema", fields.text_format),
@@ -117,7 +113,9 @@ RESPONSES: Mapping[str, Field] = {
     "background": refused("is not supported; wait for the answer", False),
     "truncation": refused("is not supported: nothing of a conversation is dropped silently", "disabled"),
     "reasoning": refused("is not supported; leave it out", {}),
-    **_TOOLS,
+    "tools": kept(response_tools),
+    "tool_choice": kept(response_choice),
+    "parallel_tool_calls": kept(fields.boolean),
     **_SAMPLING,
     **_ANY,
 }
@@ -157,10 +155,16 @@ def parse_body(body: bytes) -> dict[str, Any]:
     """The JSON object of a request. Raises ApiError."""
     try:
         found = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+    except RecursionError:
+        raise ApiError(400, "the body is nested too deeply; make it flatter", code="invalid_json") from None
+    except (msgspec.MsgspecError, UnicodeError) as error:
         raise ApiError(400, f"the body is not valid JSON: {error}", code="invalid_json") from None
     if not isinstance(found, dict):
         raise ApiError(400, "the body must be a JSON object", code="invalid_json")
+    for name, value in found.items():
+        if too_deep(value):
+            why = f"{name[:60]!r} is nested more than {MAX_DEPTH} deep; make it flatter"
+            raise ApiError(400, why, param=name[:60], code="invalid_value")
     return found
 
 
