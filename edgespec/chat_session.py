@@ -69,10 +69,15 @@ class ChatSession:
         loaded = self._engine.load(self.spec, on_loading)
         check_chats(loaded)
         self._asked, self.loaded = self.spec, loaded
-        self._suggested = _suggested(self.spec)
-        if self._id is not None and self.conversation and self.conversation.model != loaded.path:
+        self._suggested = {} if self.server else _suggested(self.spec)  # a server has its own
+        if not self.server and self._id is not None and self.conversation and self.conversation.model != loaded.path:
             self.history.update(self._id, model=loaded.path)
         return loaded
+
+    @property
+    def server(self) -> str:
+        """The address of the server whose model answers; empty where the model is chosen here."""
+        return self._engine.server
 
     def use(self, on_loading: Callable[[Loading], None] | None = None, **fields: str) -> Loaded:
         """Another model, draft or drafter: fields of LoadSpec. Where it cannot be loaded, the one before stays.
@@ -80,6 +85,11 @@ class ChatSession:
         A model comes with the draft that goes with it unless one is named.
         """
         before = self.spec
+        if self.server and fields:
+            raise BadRequestError(
+                f"this chat is attached to {self.server}, which chooses model and drafts; begin one without --attach "
+                "for others (/set draft_max 0: plain decoding)"
+            )
         if "model" in fields:
             fields.setdefault("draft", "auto")
         self.spec = msgspec.structs.replace(before, **fields)
@@ -186,12 +196,14 @@ class ChatSession:
 
     def go_on(self) -> Turn:
         """Go on with the last answer where it was stopped. Raises BadRequestError where it was not."""
+        if self.server:
+            raise BadRequestError("an answer cannot go on through a server; /regenerate it")
         last = self._last("assistant")
         if last.finish_reason not in _UNFINISHED or last.parent is None:
             raise BadRequestError("the last answer is complete; ask for more, or /regenerate it")
         loaded = self._ready()
         begun = Begun(self.history.details(last.id))
-        if not begun.ids:
+        if min(begun.ids, default=-1) < 0:
             raise BadRequestError("of this answer only the text was kept, so it cannot go on; /regenerate it")
         if last.model != loaded.name:
             raise BadRequestError(f"the answer was begun by {last.model}; use that model, or /regenerate the answer")

@@ -16,6 +16,7 @@
     │   └── HistoryDamagedError   their file was damaged; it lies aside, nothing of it is deleted (exit 1)
     ├── EngineError               the engine's process cannot be started, or not be talked to (exit 1)
     │   ├── EngineDied            it ended, or did not answer, while it served this request (exit 1)
+    │   ├── ServerError           a server that has the model cannot be reached, failed or broke off (exit 1)
     │   └── QueueFullError        more requests wait for it than it takes (exit 1)
     ├── DeadlineError             the request was not finished in the time that it was given (exit 1)
     ├── DecodeError               llama.cpp refused or failed a decode (exit 1)
@@ -124,6 +125,10 @@ class EngineError(EdgeSpecError):
 
 class EngineDied(EngineError):
     """The engine's process ended, or did not answer, while it served this request. The next use starts another."""
+
+
+class ServerError(EngineError):
+    """The server that has the model cannot be reached, failed on the request, or broke off. The next may succeed."""
 
 
 class QueueFullError(EngineError):

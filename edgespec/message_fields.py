@@ -14,6 +14,8 @@ from .text import replace_surrogates, sanitize
 
 MAX_INPUT = MAX_TEXT // 2  # characters of all messages together
 
+MAX_DEPTH = 200  # of JSON within JSON: whoever works on it does so by recursion
+
 _OF_ROLE = {"assistant": ("tool_calls", "reasoning_content"), "tool": ("tool_call_id", "name")}
 
 
@@ -35,6 +37,20 @@ def parse_messages(messages: Iterable[Mapping[str, Any] | Message]) -> tuple[Mes
     return parsed
 
 
+def too_deep(value: Any) -> bool:
+    """Whether data is nested more than MAX_DEPTH deep."""
+    layer = [value]
+    for _ in range(MAX_DEPTH + 1):
+        layer = [inner for one in layer for inner in _inner(one) if isinstance(inner, (dict, list))]
+        if not layer:
+            return False
+    return True
+
+
+def _inner(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
 def arguments_of(call: ToolCall) -> dict[str, Any]:
     """The arguments as data, as templates want them. Raises BadRequestError where they are no JSON object."""
     try:
@@ -43,6 +59,8 @@ def arguments_of(call: ToolCall) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise BadRequestError("arguments must be a JSON object, as text")
+    if too_deep(found):
+        raise BadRequestError(f"arguments must be nested at most {MAX_DEPTH} deep")
     return found
 
 

@@ -122,12 +122,13 @@ class ChatLayout(Screen[None]):
         loaded, conversation = session.loaded, session.conversation
         model = model_name(loaded.name if loaded else session.spec.model or "starter model", 40)
         draft = f" + {model_name(loaded.draft, 30)}" if loaded and loaded.draft else ""
+        where = f"  at {line(session.server, 60)}" if session.server else ""
         kept = "" if session.saved else "  not saved"
         title = line(conversation.label, 80) if conversation else "new chat"
         parts: list[str | tuple[str, str]] = [
             ("EdgeSpec  ", "bold"),
             (f"{model}{draft}", "$text-accent"),
-            f"  {title}",
+            f"{where}  {title}",
             (kept, "$text-warning"),
         ]
         self.query_one("#head", Static).update(Content.assemble(*parts), layout=False)

@@ -94,7 +94,8 @@ class ChatScreen(ChatLayout):
         try:
             loaded = await in_thread(lambda: self.session.use(self._told, **fields))
         except EdgeSpecError as error:
-            self.warn(f"{error}" if self.session.loaded else f"{error}  (Ctrl+O chooses a model)")
+            known = self.session.loaded or self.session.server
+            self.warn(f"{error}" if known else f"{error}  (Ctrl+O chooses a model)")
             return False
         finally:
             ticking.stop()

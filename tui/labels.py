@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from rich.cells import cell_len
 
-from ..errors import BadRequestError, ContextFullError, EngineError
+from ..errors import BadRequestError, ContextFullError, EngineError, QueueFullError, ServerError
 from ..history import Message
 from ..text import sanitize
 
@@ -77,6 +77,8 @@ def trouble(error: BaseException) -> str:
             f"The context is full: this chat needs {error.needed:,} tokens and there is room for {error.available:,}. "
             "Nothing was dropped. /new begins another chat; editing an earlier message goes on with a shorter one."
         )
-    if isinstance(error, EngineError):
+    if isinstance(error, ServerError):
+        return f"{str(error).rstrip('.')}. What came is kept, and your chat is saved. Ctrl+R asks again."
+    if isinstance(error, EngineError) and not isinstance(error, QueueFullError):
         return f"{str(error).rstrip('.')}. Your chat is saved. Ctrl+R asks again, with a new engine."
     return str(error)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def model(chat: ChatScreen, argument: str) -> None:
-    name = argument or await chat.choose_model()
+    name = argument or chat.session.server or await chat.choose_model()
     if name:
         await chat.load(model=name)
 

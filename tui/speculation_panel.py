@@ -173,6 +173,7 @@ class SpeculationPanel(VerticalScroll):
         with self.prevent(Select.Changed):
             switch.set_options(self._choices())
             switch.value = self._chosen
+        switch.disabled = bool(loaded.server)  # it chooses by itself
 
     def _choices(self) -> Iterable[tuple[str, str]]:
         """What the switch offers: all, none, each source alone, and what is chosen now."""

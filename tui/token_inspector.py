@@ -72,7 +72,7 @@ class TokenInspector(Static):
         return Text.assemble(
             (literal(token.text), style_of(token.source, self.app) + _BOLD),
             f"  {row.glyph} {name}" if row.glyph else f"  {name}",
-            f" · p {percent(math.exp(min(token.logprob, 0.0)))} (logprob {token.logprob:.2f})",
+            f" · {_probability(token.logprob)}",
             f" · {where}, token {facts.number + 1}",
         )
 
@@ -98,6 +98,12 @@ class TokenInspector(Static):
             (f"{REJECTED.glyph} {literal(ghost.text)}", rejected_style(self.app)),
             f" draft {percent(ghost.q)}, {target}",
         )
+
+
+def _probability(logprob: float) -> str:
+    if logprob == -math.inf:
+        return "probability not known"
+    return f"p {percent(math.exp(min(logprob, 0.0)))} (logprob {logprob:.2f})"
 
 
 def percent(share: float) -> str:

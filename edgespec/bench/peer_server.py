@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..api import LLM
@@ -22,26 +23,29 @@ _START_S, _REPLY_S = 300.0, 1800.0  # longest wait for a model to load, and for 
 _ALL_LAYERS = 999  # more than any model has; a word for "all" is not known to older servers
 # Speculation types that keep n-grams of earlier requests: the second run of a prompt would copy the first one's reply.
 _REMEMBERING = {"ngram-mod", "ngram-cache", "ngram-map-k", "ngram-map-k4v"}
+_GREEDY = SamplingParams(temperature=0)
 
 
 class ServerPeer:
     """It has our file, threads, context and GPU layers; further words of the command, such as a draft model, are
     passed on and win. Whether it uses flash attention, and which buffers, is its own choice unless they say so."""
 
-    def __init__(self, llm: LLM, command: Sequence[str], name: str) -> None:
+    def __init__(self, llm: LLM, command: Sequence[str], name: str, slots: int = 1) -> None:
+        """slots: requests that it answers at once."""
         layers = llm.target.model.settings.offload
         options = {
             "-m": llm.target.model.path,
             "-c": llm.target.n_ctx,
             "-t": llm.target.n_threads,
             "-ngl": _ALL_LAYERS if layers < 0 else layers,
-            "-np": 1,
+            "-np": slots,
             "--host": "127.0.0.1",
         }
         self.name = name
         self._command = [command[0], *(str(word) for pair in options.items() for word in pair), *command[1:]]
         self._remembers = remembers(command[1:])
         self._continued: tuple[int, ...] | None = None
+        self._shared: Sequence[tuple[int, ...]] = ()
         self._start()
 
     def run(self, ids: tuple[int, ...], params: SamplingParams, max_tokens: int) -> Run:
@@ -52,6 +56,22 @@ class ServerPeer:
         if max_tokens > 1:
             self._continued = ids
         return self._complete(ids, params, max_tokens)
+
+    def together(self, prompts: Sequence[tuple[int, ...]], max_tokens: int) -> Run:
+        """Greedy answers to all prompts at once: all their tokens, and the time until the last was there."""
+        if self._remembers and prompts == self._shared:
+            self.close()
+            self._start()
+            self._all(prompts, 1)
+        if max_tokens > 1:
+            self._shared = prompts
+        return self._all(prompts, max_tokens)
+
+    def _all(self, prompts: Sequence[tuple[int, ...]], max_tokens: int) -> Run:
+        with ThreadPoolExecutor(len(prompts), thread_name_prefix="edgespec-peer") as pool:
+            begin = time.perf_counter()
+            tokens = sum(pool.map(lambda ids: self._complete(ids, _GREEDY, max_tokens).tokens + 1, prompts))
+            return Run(tokens=tokens, seconds=time.perf_counter() - begin)
 
     def close(self) -> None:
         self._process.end()

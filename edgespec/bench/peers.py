@@ -7,6 +7,7 @@ import shlex
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from ..api import LLM
@@ -37,12 +38,27 @@ class Peer(Protocol):
 
 def parse_peers(texts: Sequence[str]) -> list[Callable[[LLM], Peer]]:
     """What starts each peer that --peer names, once our model is loaded. Raises BadRequestError."""
+    return [_starter(command, name) for command, name in _commands(texts)]
+
+
+def parse_servers(texts: Sequence[str], slots: int) -> list[Callable[[LLM], ServerPeer]]:
+    """As parse_peers(), of peers that answer so many requests at once. Raises BadRequestError."""
+    found: list[Callable[[LLM], ServerPeer]] = []
+    for command, name in _commands(texts):
+        if command is None:
+            raise BadRequestError("peer llama-cpp-python answers one request at a time; leave it out, or --parallel")
+        found.append(partial(ServerPeer, command=command, name=name, slots=slots))
+    return found
+
+
+def _commands(texts: Sequence[str]) -> list[tuple[list[str] | None, str]]:
+    """Of each peer: its command, None for the binding; and its name."""
     commands = {text: _command(text) for text in texts}
     short = {text: " ".join(["llama-server", *command[1:]]) for text, command in commands.items() if command}
     seen = Counter(short.values())
     # Two programs with the same options are told apart by their paths.
     names = {text: name if seen[name] == 1 else text.partition("=")[2].strip() for text, name in short.items()}
-    return [_starter(commands[text], names.get(text, "")) for text in commands]
+    return [(command, names.get(text, "")) for text, command in commands.items()]
 
 
 def _starter(command: list[str] | None, name: str) -> Callable[[LLM], Peer]:

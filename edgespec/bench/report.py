@@ -23,7 +23,7 @@ def to_json(llm: LLM, outcome: Outcome, settings: Settings) -> dict[str, Any]:
         "model": llm.name,
         "draft": None if llm.draft is None else llm.draft.model.path.name,
         "regime": REGIMES[llm.target.model.buffers],
-        "settings": _settings(llm, settings),
+        "settings": settings_json(llm, settings),
         "cost_table": {str(w): ms for w, ms in zip(outcome.costs.widths, outcome.costs.ms, strict=True)},
         "draft_step_ms": outcome.draft_step_ms,
         "workloads": [_row(cell, outcome, settings.seed) for cell in outcome.cells],
@@ -37,12 +37,12 @@ def to_json(llm: LLM, outcome: Outcome, settings: Settings) -> dict[str, Any]:
             }
             for row in against_fixed(outcome.cells, outcome.costs, outcome.draft_step_ms)
         ],
-        "peers": [_peer(cell, outcome, settings.seed) for cell in _with_mix(outcome.peers)],
+        "peers": [_peer(cell, outcome, settings.seed) for cell in with_mix(outcome.peers)],
         "complete": outcome.stopped is None,
     }
 
 
-def _with_mix(cells: Sequence[Cell]) -> list[Cell]:
+def with_mix(cells: Sequence[Cell]) -> list[Cell]:
     """For each peer that met several workloads, a cell of all their prompts too."""
     by_peer: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -54,7 +54,7 @@ def _with_mix(cells: Sequence[Cell]) -> list[Cell]:
     return [*cells, *mixes]
 
 
-def _settings(llm: LLM, settings: Settings) -> dict[str, Any]:
+def settings_json(llm: LLM, settings: Settings) -> dict[str, Any]:
     loaded, params = llm.target.model.settings, SamplingParams()
     return {
         "threads": llm.target.n_threads,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Another program on the same file: llama-cpp-python or llama-server=PATH. Repeatable.",
 )
+@click.option("--parallel", type=int, metavar="N", help="Throughput of N greedy requests at once.")
 @click.option("--plot", metavar="FILE", help="Draw costs and speed-ups as .png or .svg; needs matplotlib.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on standard error.")
@@ -50,6 +52,8 @@ def bench(**options: Any) -> int:
 
     Every prompt is run plain, in the mode, in the mode, plain (A B B A) on one loaded model, after the prompt has
     been read. Reported are medians of paired ratios with 95% intervals, and counts that need no clock.
+
+    With --parallel N, N prompts are answered at once, as the server does it, against the peers, else plain decoding.
     """
     from ..bench.modes import chosen_modes
     from ..bench.peers import parse_peers
@@ -61,11 +65,16 @@ def bench(**options: Any) -> int:
 
     has_draft = options["draft"] != "none"  # "auto" may find one
     settings = _settings(options, Settings)
-    starts = parse_peers(tuple(dict.fromkeys(options["peers"])))
-    if starts and options["buffers"] not in (None, "auto"):
+    if options["peers"] and options["buffers"] not in (None, "auto"):
         raise BadRequestError("peers choose weight buffers themselves; compare with them at --buffers auto")
-    if starts:
+    if options["peers"]:
         options["buffers"] = "auto"  # theirs: a measured choice could be another
+    if options["parallel"] is not None:
+        from .bench_parallel import bench_parallel
+
+        workloads = load_workloads(options["workloads"], _limit(options["prompts"]))
+        return bench_parallel(options, settings, workloads, partial(_progress, quiet=options["quiet"]))
+    starts = parse_peers(tuple(dict.fromkeys(options["peers"])))
     chosen_modes(options["modes"], sweep=False, sources=(), has_draft=has_draft)
     workloads = load_workloads(options["workloads"], _limit(options["prompts"]))
     picture = None if options["plot"] is None else Path(options["plot"])

@@ -18,16 +18,8 @@ _WIDTH = 160  # columns where stdout is no terminal
 
 def print_tables(result: dict[str, Any]) -> None:
     """What was measured, on standard output."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDTH
-    settings = result["settings"]
-    draft = f" with {result['draft']}" if result["draft"] else ""
-    head = (
-        f"{result['model']}{draft}: {result['regime']} regime (buffers {settings['buffers']}), "
-        f"threads {settings['threads']}, flash attention {settings['flash_attn']}, "
-        f"{settings['max_tokens']} tokens per run, seed {settings['seed']}"
-    )
+    console = _console()
+    head = _head(result)
     curve = ", ".join(f"{rows}: {ms:.1f}" for rows, ms in result["cost_table"].items())
     step = "" if result["draft_step_ms"] is None else f"; one step of the draft: {result['draft_step_ms']:.1f} ms"
     tables = [_modes(result["workloads"])]
@@ -45,7 +37,58 @@ def print_tables(result: dict[str, Any]) -> None:
             console.print(f"\nIntervals of fewer than {_ENOUGH} prompts are rough; raise --prompts.", soft_wrap=True)
         if not result["complete"]:
             console.print("\nNot complete: these are the prompts that were finished before it stopped.", soft_wrap=True)
-    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    _print(capture.get())
+
+
+def print_throughput(result: dict[str, Any]) -> None:
+    """What was measured of several requests at once, on standard output."""
+    console = _console()
+    count = result["parallel"]
+    numbers = ("groups", "ratio", "95% interval", "tokens/s", "theirs", "tokens/step", "accepted")
+    table = _table(("workload", "peer", "our mode"), numbers)
+    for row in result["throughput"]:
+        table.add_row(
+            Text(row["workload"]),
+            Text(row["against"]),
+            row["mode"],
+            str(row["groups"]),
+            _number(row["ratio"], "x"),
+            _interval(row["ci"]),
+            _number(row["tokens_per_s"], digits=1),
+            _number(row["their_tokens_per_s"], digits=1),
+            _number(row["tau"]),
+            "" if row["acceptance"] is None else f"{row['acceptance']:.0%}",
+        )
+    with console.capture() as capture:
+        console.print(Text(sanitize(f"{_head(result)}; {count} at once, greedy")), soft_wrap=True)
+        console.print()
+        console.print(table)
+        if any(row["groups"] < _ENOUGH for row in result["throughput"]):
+            console.print(f"\nIntervals of fewer than {_ENOUGH} groups are rough; raise --prompts.", soft_wrap=True)
+        if not result["complete"]:
+            console.print("\nNot complete: these are the groups that were finished before it stopped.", soft_wrap=True)
+    _print(capture.get())
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    return console
+
+
+def _print(text: str) -> None:
+    click.echo("\n".join(line.rstrip() for line in text.splitlines()))
+
+
+def _head(result: dict[str, Any]) -> str:
+    settings = result["settings"]
+    draft = f" with {result['draft']}" if result["draft"] else ""
+    return (
+        f"{result['model']}{draft}: {result['regime']} regime (buffers {settings['buffers']}), "
+        f"threads {settings['threads']}, flash attention {settings['flash_attn']}, "
+        f"{settings['max_tokens']} tokens per run, seed {settings['seed']}"
+    )
 
 
 def _table(words: Sequence[str], numbers: Sequence[str]) -> Table:

@@ -14,14 +14,16 @@ import msgspec
 from click.core import ParameterSource
 
 from ..errors import BadRequestError, EdgeSpecError, HistoryDamagedError
+from .attached import take_server
 from .chat_serve import PORT, check_serve, serve_chat
 from .options import SETTINGS, history_options, load_spec, logit_bias, model_options, sampling_options, text_file
 
 if TYPE_CHECKING:
     from textual.app import App
 
-    from ..engine.client import Limits
+    from ..engine.interface import Engine
     from ..engine.protocol import LoadSpec
+    from ..engine.server_engine import ServerEngine
     from ..history import History
     from ..tui.app import AppSettings, ChatApp
     from ..tui.attachments import Attachment
@@ -46,7 +48,13 @@ _MOST_PIPED = 4_000_000  # bytes; no context holds more
 @click.option("-c", "--continue", "continue_", is_flag=True, help="Go on with the latest conversation.")
 @click.option("--conversation", type=int, metavar="ID", help="Go on with this one; `edgespec history ls` lists them.")
 @click.option("--save/--no-save", default=True, help="Save conversations; default: --save.")
-@click.option("--attach", multiple=True, metavar="FILE", help="A text file for the first message. Repeatable.")
+@click.option(
+    "--attach",
+    multiple=True,
+    metavar="FILE|URL",
+    help="A text file for the first message; or the running server that answers. Repeatable.",
+)
+@click.option("--api-key", metavar="KEY", help="Of that server; EDGESPEC_API_KEY keeps it out of `ps`.")
 @click.option("--plain", is_flag=True, help="Line by line, without a screen; so it is anyway without a terminal.")
 @click.option("--sources", is_flag=True, help="With --plain: colour and mark each token by who proposed it.")
 @click.option("--theme", metavar="NAME", help="Colours; ansi-dark and ansi-light: those of the terminal.")
@@ -65,17 +73,21 @@ def chat(**options: Any) -> int:
     With --plain, or without a terminal, it is a chat line by line; what is piped in is then one message.
 
     With --serve, it is in a browser, where every page is a chat of its own.
+
+    With --attach http://127.0.0.1:8080, the model is that of a running `edgespec serve`, or another server of OpenAI's
+    API.
     """
     check_serve(options)
     request = _request(options)
-    spec = load_spec(options, suffix_history=options["suffix_history"])
+    server = take_server(options)
+    spec = load_spec(options, suffix_history=options["suffix_history"]) if server is None else server.spec
     visitor = options["visitor"] is not None
     if options["serve"] and not visitor:
         _check_app(options)
         return serve_chat(spec, options)
     if not visitor and (options["plain"] or not sys.stdout.isatty()):
-        return _plain(request, spec, options)
-    from ..engine.client import Limits
+        return _plain(request, spec, options, server)
+    from ..engine.client import Limits, WorkerEngine
     from ..tui.app import DEFAULT_THEME, AppSettings
 
     again = options["visitor"] or None
@@ -92,11 +104,11 @@ def chat(**options: Any) -> int:
             saved=options["save"],
         )
         # The engine that a page starts, where the server's has died, ends with the pages.
-        limits = Limits(linger_s=0.0) if visitor else Limits()
-        return _run(settings, history, limits, inline=options["inline"], mouse=not options["no_mouse"])
+        engine = server or WorkerEngine(limits=Limits(linger_s=0.0) if visitor else Limits())
+        return _run(settings, history, engine, inline=options["inline"], mouse=not options["no_mouse"])
 
 
-def _plain(request: dict[str, Any], spec: LoadSpec, options: dict[str, Any]) -> int:
+def _plain(request: dict[str, Any], spec: LoadSpec, options: dict[str, Any], server: ServerEngine | None) -> int:
     """Line by line."""
     from ..chat_session import ChatSession
     from ..engine.client import WorkerEngine
@@ -106,7 +118,7 @@ def _plain(request: dict[str, Any], spec: LoadSpec, options: dict[str, Any]) -> 
     attached = tuple(read_attachment(name) for name in options["attach"])
     with contextlib.ExitStack() as stack:
         history = stack.enter_context(_history(saved=options["save"]))
-        engine = stack.enter_context(contextlib.closing(WorkerEngine()))
+        engine: Engine = stack.enter_context(contextlib.closing(server or WorkerEngine()))
         session = ChatSession(
             engine, history, spec, options=request, system=options["system"] or "", saved=options["save"]
         )
@@ -155,11 +167,9 @@ def _check_theme(app: App[Any], name: str) -> None:
         raise BadRequestError(f"there is no theme {name!r}; choose one of {names}")
 
 
-def _run(settings: AppSettings, history: History, limits: Limits, *, inline: bool, mouse: bool) -> int:
-    from ..engine.client import WorkerEngine
+def _run(settings: AppSettings, history: History, engine: Engine, *, inline: bool, mouse: bool) -> int:
     from ..tui.app import ChatApp
 
-    engine = WorkerEngine(limits=limits)
     try:
         app = ChatApp(engine, history, settings)
         _check_theme(app, settings.theme)

@@ -17,7 +17,7 @@ from ..chat_commands import COMMANDS, PLAIN
 from ..chat_session import ChatSession
 from ..chat_turn import Turn
 from ..engine.protocol import Loaded, Loading, Queued
-from ..errors import BadRequestError, Cancelled, EdgeSpecError, EngineDied
+from ..errors import BadRequestError, Cancelled, EdgeSpecError, EngineDied, ServerError
 from ..history import History
 from ..reply import Reply
 from ..stats import RoundEvent, TokenEvent
@@ -141,6 +141,8 @@ class PlainChat:
         line = " ".join(sanitize(str(error)).split())
         if isinstance(error, EngineDied):
             line += " The chat goes on: your next message starts it again, /regenerate asks once more."
+        elif isinstance(error, ServerError):
+            line += ". What came is kept, and the chat goes on: /regenerate asks once more."
         click.echo(f"edgespec: {line}", err=True)
 
     def loading(self, event: Loading) -> None:
@@ -153,7 +155,8 @@ class PlainChat:
     def loaded(self, loaded: Loaded) -> None:
         """The model that answers from now on."""
         draft = f", with the draft {PurePath(loaded.draft).name}" if loaded.draft else ""
-        self.note(sanitize(f"{loaded.name} answers{draft}"))
+        where = f" at {loaded.server}" if loaded.server else ""
+        self.note(sanitize(f"{loaded.name}{where} answers{draft}"))
         for line in (*loaded.notes, loaded.why):
             if line:
                 self.note(sanitize(line))

@@ -161,7 +161,8 @@ def _use(chat: PlainChat, field: str, value: str) -> None:
         chat.loaded(chat.session.use(chat.loading, **{field: value}))
         return
     loaded = chat.session.loaded or chat.session.load(chat.loading)
-    now = {"model": loaded.path, "draft": loaded.draft or "none", "drafter": loaded.drafter}
+    path = f"{loaded.name} at {loaded.server}" if loaded.server else loaded.path
+    now = {"model": path, "draft": loaded.draft or "none", "drafter": loaded.drafter}
     chat.say(f"{field}: {now[field]}")
 
 

@@ -65,6 +65,8 @@ class WorkerEngine:
     this program while others need it. Otherwise the process is this object's own.
     """
 
+    server = ""
+
     def __init__(
         self,
         *,

@@ -1,6 +1,7 @@
 """What a front end holds: an Engine to ask, and a Generating for each request that runs.
 
-LocalEngine has the model in this process, WorkerEngine in a child process. Both are used alike, from any thread.
+LocalEngine has the model in this process, WorkerEngine in a child process, ServerEngine behind an address. All are used
+alike, from any thread.
 """
 
 from __future__ import annotations
@@ -139,7 +140,14 @@ class Generating(Iterator[Event]):
 
 
 class Engine(Protocol):
-    """Serves one model at a time to any number of requests, first come, first served. Safe from any thread."""
+    """Serves one model at a time to any number of requests, first come, first served. Safe from any thread.
+
+    server: the address of the server that has the model; empty where this program may choose it. Such a model cannot
+    be changed, translate() or embed().
+    """
+
+    @property
+    def server(self) -> str: ...
 
     def load(self, spec: LoadSpec, on_loading: Callable[[Loading], None] | None = None) -> Loaded:
         """Have a model loaded, and use it for generate() from here on. Raises as edgespec.load() does, and EngineDied.

@@ -15,6 +15,8 @@ from .states import States
 class LocalEngine:
     """Implements Engine without a process of its own: what kills the model kills this program."""
 
+    server = ""
+
     def __init__(self, load: Loader, *, states: States | None = None, idle_s: float | None = None) -> None:
         """load: makes the models (loading.load_for_engine: of files).  states: where states of conversations are kept;
         None: nowhere.  idle_s: free the model after so long without a request.

@@ -149,7 +149,7 @@ class Loaded(_Message, frozen=True, kw_only=True):
     for the user.  template: it can chat.  widths, ms: time of a decode by its rows, as measured; empty where it was
     not.  draft_ms: of one step of the draft model.  weight_bytes, kv_bytes: memory.  dialect: of its chat template.
     embedding: numbers of an embedding; 0: it makes none, and why_not_embedding says why.  generates: it can generate
-    text.
+    text.  server: the address of the server that has it; empty where it is this machine's engine.
     """
 
     name: str
@@ -171,6 +171,7 @@ class Loaded(_Message, frozen=True, kw_only=True):
     embedding: int = 0
     why_not_embedding: str = ""
     generates: bool = True
+    server: str = ""
 
 
 class Finished(_Message, frozen=True):

@@ -109,7 +109,7 @@ def _check_structure(source: str) -> None:
 @functools.cache
 def _converter() -> type[Any]:
     """The binding's converter, which forgets that a backslash in JSON text (a quote in a name, an umlaut) needs another
-    one in a grammar."""
+    one in a grammar, and everything beside a list of types. docs/clients.md says what it makes of each keyword."""
     from llama_cpp.llama_grammar import SchemaConverter
 
     class Converter(SchemaConverter):  # type: ignore[misc]  # the binding has no types
@@ -118,6 +118,14 @@ def _converter() -> type[Any]:
             if len(literal) > 1 and literal[0] == '"':
                 literal = json.dumps(json.loads(literal), ensure_ascii=False)
             return super()._format_literal(literal.replace("\\", "\\\\"))
+
+        def visit(self, schema: Any, name: str) -> Any:
+            types = schema.get("type")
+            if isinstance(types, list) and not {"$ref", "anyOf", "oneOf"} & schema.keys():
+                rest = {key: value for key, value in schema.items() if key != "type"}
+                known = "const" in rest or "enum" in rest  # these say it all
+                schema = rest if known else {"anyOf": [{**rest, "type": one} for one in types]}
+            return super().visit(schema, name)
 
     return Converter
 

@@ -25,7 +25,8 @@ def adapted(wanted: Wanted, dialect: Dialect) -> Wanted:
     options, variables = dict(wanted.options), _variables(wanted, dialect)
     calls = wanted.choice.kind != "none"
     if any(message.calls for message in wanted.messages) and not dialect.takes_tools:
-        raise _refused("messages", "this model's template takes no tools, so it cannot show these tool_calls")
+        field = "messages" if "messages" in wanted.given else "input"
+        raise _refused(field, "this model's template takes no tools, so it cannot show these calls")
     if calls:
         _check_tools(wanted, dialect)
         variables["tools"] = [tool.described for tool in wanted.tools]

@@ -22,6 +22,7 @@ from .forms import Form
 from .pieces import Piece, Pieces
 from .queueing import Asked
 from .schema import Wanted
+from .telling import engine_event
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -30,13 +31,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_KEEP_ALIVE_S = 10.0  # proxies and clients give up a stream that is silent for long
+PATIENCE_S = 15.0  # between two looks at a request of which nothing comes
 
 
 class Answering(ABC):
     """An ASGI application for one request that is in line: until it is answered, or its client is gone."""
-
-    patience_s = _KEEP_ALIVE_S
 
     def __init__(self, asked: Asked, given: frozenset[str], metrics: Metrics, endpoint: str) -> None:
         """given: names of the fields that were sent."""
@@ -88,8 +87,12 @@ class Answering(ABC):
 class Answer(Answering):
     """Answers with text."""
 
-    def __init__(self, asked: Asked, form: Form, wanted: Wanted, metrics: Metrics, endpoint: str) -> None:
+    def __init__(
+        self, asked: Asked, form: Form, wanted: Wanted, metrics: Metrics, endpoint: str, *, silence_s: float
+    ) -> None:
+        """silence_s: after which a stream says that it is alive."""
         super().__init__(asked, wanted.given, metrics, endpoint)
+        self._silence_s, self._due = silence_s, 0.0
         self._form, self._wanted = form, wanted
         self._begin = time.monotonic()
         self._reused = 0
@@ -104,7 +107,7 @@ class Answer(Answering):
     async def _whole(self, scope: Scope, receive: Receive, send: Send) -> None:
         pieces: list[Piece] = []
         while True:
-            for event in await self._asked.take(self.patience_s):
+            for event in await self._asked.take(PATIENCE_S):
                 pieces += self._shown(event)
                 if isinstance(event, Finished):
                     pieces += self._last(event)
@@ -115,12 +118,16 @@ class Answer(Answering):
     async def _stream(self, send: Send) -> None:
         """The status waits until the engine has begun: an error has its own as long as that is possible."""
         while True:
-            events = await self._asked.take(self.patience_s)
+            left = max(0.001, self._due - time.monotonic()) if self._started else PATIENCE_S
+            events = await self._asked.take(left)
             frames: list[bytes] = []
             if not self._started and any(not isinstance(event, Queued | Loading) for event in events):
                 self._started = True
+                self._due = time.monotonic() + self._silence_s
                 await send({"type": "http.response.start", "status": 200, "headers": list(sse.HEADERS)})
                 frames += self._form.begin()
+            if self._wanted.events and (told := [found for event in events if (found := engine_event(event))]):
+                frames += self._form.events(told)
             for event in events:
                 pieces = [*self._shown(event)]
                 if isinstance(event, Finished):
@@ -131,8 +138,11 @@ class Answer(Answering):
                 if isinstance(event, Finished):
                     await _put(send, frames + self._form.end(event.reply, self._reused), more=False)
                     return
-            if self._started:
-                await _put(send, frames if events else [sse.KEEP_ALIVE])
+            if not frames and self._started and time.monotonic() >= self._due:  # also where what comes is held back
+                frames = [sse.KEEP_ALIVE]
+            if frames:
+                self._due = time.monotonic() + self._silence_s
+                await _put(send, frames)
 
     def _shown(self, event: Event) -> Iterator[Piece]:
         """What one event adds to the answer."""

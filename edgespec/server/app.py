@@ -124,6 +124,8 @@ class Service:
         loaded = self.ready()
         about = {
             "n_ctx": loaded.n_ctx,
+            "why": loaded.why,
+            "costs": {"widths": loaded.widths, "ms": loaded.ms, "draft_ms": loaded.draft_ms},
             "draft": loaded.draft,
             "drafter": loaded.drafter,
             "chat": loaded.template,
@@ -184,6 +186,7 @@ class _Generate:
             wanted,
             service.metrics,
             self._path,
+            silence_s=service.settings.silence_s,
         )
         await answer(scope, receive, send)
 

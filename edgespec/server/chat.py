@@ -33,6 +33,7 @@ def read_chat(body: Mapping[str, Any]) -> Wanted:
         stream=values.get("stream", False),
         logprobs=values.get("logprobs", False),
         usage=values.get("stream_options", False),
+        events=values.get("events", False),
         given=frozenset(body),
         tools=tools,
         choice=choice,
@@ -92,6 +93,10 @@ class ChatForm:
             head = {**self._head, "object": "chat.completion.chunk"}
             frames.append(sse.frame({**head, "choices": [], "usage": self._usage(reply, reused)}))
         return [*frames, sse.DONE]
+
+    def events(self, told: list[dict[str, Any]]) -> list[bytes]:
+        empty = {"usage": None} if self._wanted.usage else {}
+        return [sse.frame({**self._head, "object": "chat.completion.chunk", "choices": [], "edgespec": told, **empty})]
 
     def failed(self, error: ApiError) -> list[bytes]:
         return [sse.frame(error.body)]

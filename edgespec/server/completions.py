@@ -23,6 +23,7 @@ def read_completion(body: Mapping[str, Any]) -> Wanted:
         stream=values.get("stream", False),
         logprobs="top_logprobs" in options,
         usage=values.get("stream_options", False),
+        events=values.get("events", False),
         given=frozenset(body),
     )
 
@@ -56,6 +57,9 @@ class CompletionForm:
         if self._wanted.usage:
             frames.append(self._chunk([], usage=usage(reply, reused)))
         return [*frames, sse.DONE]
+
+    def events(self, told: list[dict[str, Any]]) -> list[bytes]:
+        return [self._chunk([], edgespec=told)]
 
     def failed(self, error: ApiError) -> list[bytes]:
         return [sse.frame(error.body)]

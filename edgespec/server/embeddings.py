@@ -11,7 +11,7 @@ import numpy as np
 
 from ..engine.protocol import MAX_INPUTS, Embedded, EmbedSpec, Loaded
 from ..errors import BadRequestError
-from .answering import Answering, json_response
+from .answering import PATIENCE_S, Answering, json_response
 from .errors import NO_RETRY, ApiError
 from .fields import Field, kept, text, token_ids, without_effect
 from .metrics import Metrics
@@ -66,7 +66,7 @@ class EmbeddingsAnswer(Answering):
 
     async def _tell(self, scope: Scope, receive: Receive, send: Send) -> None:
         while True:
-            for event in await self._asked.take(self.patience_s):
+            for event in await self._asked.take(PATIENCE_S):
                 if isinstance(event, Embedded):
                     await json_response(self._told(event))(scope, receive, send)
                     return

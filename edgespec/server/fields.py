@@ -64,19 +64,19 @@ def refused(why: str, *harmless: Any) -> Field:
 
 def boolean(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise BadRequestError(f"{name} is {_shown(value)}; it must be true or false")
+        raise BadRequestError(f"{name} is {shown(value)}; it must be true or false")
     return value
 
 
 def text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise BadRequestError(f"{name} is {_shown(value)}; it must be text")
+        raise BadRequestError(f"{name} is {shown(value)}; it must be text")
     return value
 
 
 def mapping(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise BadRequestError(f"{name} is {_shown(value)}; it must be an object")
+        raise BadRequestError(f"{name} is {shown(value)}; it must be an object")
     return value
 
 
@@ -84,7 +84,7 @@ def stops(name: str, value: Any) -> tuple[str, ...]:
     """One text or a list of texts."""
     found = (value,) if isinstance(value, str) else value
     if not isinstance(found, (list, tuple)) or not all(isinstance(one, str) for one in found):
-        raise BadRequestError(f"{name} is {_shown(value)}; it must be text or a list of texts")
+        raise BadRequestError(f"{name} is {shown(value)}; it must be text or a list of texts")
     if len(found) > MAX_STOPS or any(len(one) > MAX_STOP for one in found):
         raise BadRequestError(f"{name} has too much in it; give at most {MAX_STOPS} texts of {MAX_STOP} characters")
     return tuple(found)
@@ -93,7 +93,7 @@ def stops(name: str, value: Any) -> tuple[str, ...]:
 def seed(name: str, value: Any) -> int | None:
     """-1 is another seed each time, as in llama.cpp."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadRequestError(f"{name} is {_shown(value)}; it must be a whole number")
+        raise BadRequestError(f"{name} is {shown(value)}; it must be a whole number")
     return None if value == -1 else value
 
 
@@ -102,9 +102,9 @@ def bias(name: str, value: Any) -> dict[int, float]:
     found = {}
     for token, amount in mapping(name, value).items():
         if not (token.isascii() and token.isdigit() and len(token) < 10):
-            raise BadRequestError(f"{name} has the key {_shown(token)}; keys must be token ids")
+            raise BadRequestError(f"{name} has the key {shown(token)}; keys must be token ids")
         if isinstance(amount, bool) or not isinstance(amount, int | float):
-            raise BadRequestError(f"{name}.{token} is {_shown(amount)}; it must be a number")
+            raise BadRequestError(f"{name}.{token} is {shown(amount)}; it must be a number")
         found[int(token)] = float(amount)
     return found
 
@@ -122,7 +122,7 @@ def response_format(name: str, value: Any) -> str | None:
     if kind == "json_object":
         return schema(f"{name}.schema", value.get("schema") or {"type": "object"})
     if kind != "json_schema":
-        raise BadRequestError(f"{name}.type is {_shown(kind)}; choose one of text, json_object, json_schema")
+        raise BadRequestError(f"{name}.type is {shown(kind)}; choose one of text, json_object, json_schema")
     inner, where = value, name
     if "schema" not in value:  # chat has it one level deeper than responses
         inner, where = mapping(f"{name}.json_schema", value.get("json_schema")), f"{name}.json_schema"
@@ -160,7 +160,7 @@ def included(name: str, value: Any) -> bool:
 def reasoning_format(name: str, value: Any) -> bool:
     """Whether thoughts come apart from the text; the names are those of llama.cpp's server."""
     if value not in REASONING_FORMATS:
-        raise BadRequestError(f"{name} is {_shown(value)}; choose one of {', '.join(REASONING_FORMATS)}")
+        raise BadRequestError(f"{name} is {shown(value)}; choose one of {', '.join(REASONING_FORMATS)}")
     return bool(value != "none")
 
 
@@ -180,43 +180,18 @@ def prompt(name: str, value: Any) -> str | tuple[int, ...]:
 def token_ids(name: str, value: list[Any]) -> tuple[int, ...]:
     for i, token in enumerate(value):
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < 2**31:
-            raise BadRequestError(f"{name}[{i}] is {_shown(token)}; it must be a token id")
+            raise BadRequestError(f"{name}[{i}] is {shown(token)}; it must be a token id")
     return tuple(value)
 
 
 def messages(name: str, value: Any) -> tuple[Message, ...]:
     """Messages of a chat, as OpenAI's clients write them."""
     if not isinstance(value, list):
-        raise BadRequestError(f"{name} is {_shown(value)}; it must be a list of messages")
-    return parse_messages([_message(one) for one in value])
+        raise BadRequestError(f"{name} is {shown(value)}; it must be a list of messages")
+    return parse_messages([message(one) for one in value])
 
 
-def items(name: str, value: Any) -> tuple[Message, ...]:
-    """`input` of a response: a text, or messages."""
-    if isinstance(value, str):
-        return parse_messages([{"role": "user", "content": value}])
-    if not isinstance(value, list) or not value:
-        raise BadRequestError(f"{name} must be text or a list of messages, not empty")
-    found = []
-    for i, item in enumerate(value):
-        where = f"{name}[{i}]"
-        kind = mapping(where, item).get("type", "message")
-        if kind != "message":
-            raise BadRequestError(f"{where}.type is {_shown(kind)}; only messages are supported")
-        for key in item:
-            if key not in ("type", "role", "content", "id", "status"):
-                raise BadRequestError(f"{where}.{str(key)[:40]} is not supported; give role and content")
-        parts = item.get("content")
-        if isinstance(parts, list):
-            parts = "".join(_part(f"{where}.content[{n}]", part) for n, part in enumerate(parts))
-        found.append(_message({"role": item.get("role"), "content": parts}))
-    try:
-        return parse_messages(found)
-    except BadRequestError as error:
-        raise BadRequestError(str(error).replace("messages", name, 1)) from None
-
-
-def _message(value: Any) -> Any:
+def message(value: Any) -> Any:
     """Without what is empty, and `developer` by the name that templates know."""
     if not isinstance(value, Mapping):
         return value
@@ -226,14 +201,7 @@ def _message(value: Any) -> Any:
     return found
 
 
-def _part(where: str, part: Any) -> str:
-    kinds = ("input_text", "output_text", "text")
-    if not isinstance(part, Mapping) or part.get("type") not in kinds or not isinstance(part.get("text"), str):
-        raise BadRequestError(f"{where} must be a part of type input_text or output_text, with text")
-    return str(part["text"])
-
-
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value in a message: short, and on one line."""
     if isinstance(value, Sequence | Mapping) and not isinstance(value, str):
         return "a list" if isinstance(value, Sequence) else "an object"

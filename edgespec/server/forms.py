@@ -50,6 +50,10 @@ class Form(Protocol):
         """After the last token."""
         ...
 
+    def events(self, told: list[dict[str, Any]]) -> list[bytes]:
+        """The engine's own events (telling.py), where they are wanted."""
+        ...
+
     def failed(self, error: ApiError) -> list[bytes]:
         """In place of the rest."""
         ...

@@ -1,19 +1,26 @@
-"""POST /v1/responses: text in, text out. Nothing is stored, so a response cannot be asked for again."""
+"""POST /v1/responses: text in, text and calls out. Nothing is stored, so a response cannot be asked for again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from ..errors import BadRequestError
 from ..messages import Message
 from ..reply import Reply
 from . import sse
 from .errors import ApiError
 from .forms import Heading
-from .pieces import Piece, entries, timings
+from .output_items import CallItem, Item, TextItem
+from .pieces import Piece, timings
+from .reading import Called, Part, Reader, Said
 from .schema import RESPONSES, Wanted, read_fields, required
+from .tools import checked_choice
 
-_TOLD_BACK = ("instructions", "max_output_tokens", "metadata", "temperature", "top_p", "text", "user")
+_TOLD_BACK = (
+    "instructions", "max_output_tokens", "metadata", "temperature", "top_p", "text", "user", "tools", "tool_choice",
+    "parallel_tool_calls",
+)  # fmt: skip
 
 
 def read_response(body: Mapping[str, Any]) -> Wanted:
@@ -21,15 +28,30 @@ def read_response(body: Mapping[str, Any]) -> Wanted:
     options, values = read_fields(RESPONSES, body)
     instructions = values.get("instructions")
     before = () if instructions is None else (Message("system", instructions),)
+    tools = values.get("tools", ())
+    try:
+        choice = checked_choice("tool_choice", values.get("tool_choice"), tools)
+    except BadRequestError as error:
+        raise ApiError(400, str(error), param="tool_choice", code="invalid_value") from None
+    logprobs = values.get("include", False) or options.get("top_logprobs", 0) > 0
+    if logprobs and choice.kind != "none":
+        field = "include" if values.get("include") else "top_logprobs"
+        raise ApiError(
+            400, f"{field}: logprobs beside tools are for /v1/chat/completions", param=field, code="invalid_value"
+        )
     return Wanted(
         messages=(*before, *required(values, "input")),
         options=options,
         model=values.get("model"),
         stream=values.get("stream", False),
-        logprobs=values.get("include", False) or options.get("top_logprobs", 0) > 0,
+        logprobs=logprobs,
         usage=True,
+        events=values.get("events", False),
         given=frozenset(body),
         told_back={name: body[name] for name in _TOLD_BACK if body.get(name) is not None},
+        tools=tools,
+        choice=choice,
+        several=values.get("parallel_tool_calls", False),
     )
 
 
@@ -38,16 +60,99 @@ class ResponseForm:
 
     def __init__(self, wanted: Wanted, heading: Heading) -> None:
         self._wanted, self._heading = wanted, heading
-        self._item = f"msg_{heading.id}"
+        self._plain = wanted.reading.plain
+        self._reader = Reader(wanted.reading)
         self._number = 0
-        self._pieces: list[Piece] = []  # told, where their logprobs are wanted
+        self._items: list[Item] = []
+        self._open: TextItem | None = None  # the last item, while text comes
 
     def whole(self, reply: Reply, pieces: list[Piece], reused: int) -> dict[str, Any]:
+        for piece in pieces:
+            self._take(piece)
+        self._finish(reply)
+        return self._result(reply, reused)
+
+    def begin(self) -> list[bytes]:
+        response = self._response("in_progress")
+        frames = [self._event(f"response.{what}", response=response) for what in ("created", "in_progress")]
+        return frames + (self._begin_text() if self._plain else [])
+
+    def more(self, piece: Piece) -> list[bytes]:
+        return self._take(piece)
+
+    def end(self, reply: Reply, reused: int) -> list[bytes]:
+        frames = self._finish(reply)
+        response = self._result(reply, reused)
+        return [*frames, self._event(f"response.{response['status']}", response=response)]
+
+    def events(self, told: list[dict[str, Any]]) -> list[bytes]:
+        return [self._event("edgespec.events", edgespec=told)]
+
+    def failed(self, error: ApiError) -> list[bytes]:
+        return [self._event("error", code=error.code, message=error.message, param=error.param)]
+
+    # Items, and the events that tell of them
+
+    def _take(self, piece: Piece) -> list[bytes]:
+        if not self._plain:
+            return self._tell(self._reader.push(piece.text))
+        frames = [] if self._open else self._begin_text()
+        assert self._open is not None
+        return [*frames, *self._say(self._open, piece)]
+
+    def _finish(self, reply: Reply) -> list[bytes]:
+        """The answer has ended."""
+        frames = [] if self._plain else self._tell(self._reader.finish())
+        if not self._items:  # nothing was said at all
+            frames += self._begin_text()
+        if self._open is not None:
+            if self._plain:
+                self._open.text = reply.text  # with what came with no token
+            frames += self._end_text("incomplete" if reply.finish_reason == "length" else "completed")
+        return frames
+
+    def _tell(self, parts: list[Part]) -> list[bytes]:
+        frames: list[bytes] = []
+        for part in parts:
+            match part:
+                case Called(call):
+                    frames += self._end_text("completed")
+                    item = CallItem(f"fc_{self._heading.id}_{len(self._items)}", len(self._items), call)
+                    self._items.append(item)
+                    frames += [self._event(type, **data) for type, data in item.told()]
+                case Said(text):
+                    frames += [] if self._open else self._begin_text()
+                    assert self._open is not None
+                    frames += self._say(self._open, Piece(text, None))
+        return frames
+
+    def _begin_text(self) -> list[bytes]:
+        number = f"_{len(self._items)}" if self._items else ""
+        self._open = TextItem(f"msg_{self._heading.id}{number}", len(self._items), logprobs=self._wanted.logprobs)
+        self._items.append(self._open)
+        return [self._event(type, **data) for type, data in self._open.begun()]
+
+    def _say(self, item: TextItem, piece: Piece) -> list[bytes]:
+        type, data = item.more(piece)
+        return [self._event(type, **data)]
+
+    def _end_text(self, status: str) -> list[bytes]:
+        item, self._open = self._open, None
+        if item is None:
+            return []
+        item.status = status
+        return [self._event(type, **data) for type, data in item.ended()]
+
+    def _event(self, type: str, **data: Any) -> bytes:
+        self._number += 1
+        return sse.frame({"type": type, "sequence_number": self._number - 1, **data}, type)
+
+    def _result(self, reply: Reply, reused: int) -> dict[str, Any]:
         full = reply.finish_reason == "length"
         return self._response(
             "incomplete" if full else "completed",
             incomplete_details={"reason": "max_output_tokens"} if full else None,
-            output=[self._message(reply.text, pieces, "incomplete" if full else "completed")],
+            output=[item.to_json() for item in self._items],
             usage={
                 "input_tokens": reply.stats.prompt_tokens,
                 "input_tokens_details": {"cached_tokens": reused},
@@ -57,52 +162,6 @@ class ResponseForm:
             },
             timings=timings(reply, reused),
         )
-
-    def begin(self) -> list[bytes]:
-        message = {"id": self._item, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
-        return [
-            self._event("response.created", response=self._response("in_progress")),
-            self._event("response.in_progress", response=self._response("in_progress")),
-            self._event("response.output_item.added", output_index=0, item=message),
-            self._event("response.content_part.added", **self._place(), part=self._part("", [])),
-        ]
-
-    def more(self, piece: Piece) -> list[bytes]:
-        if self._wanted.logprobs:
-            self._pieces.append(piece)
-        delta = {"delta": piece.text, "logprobs": self._logprobs([piece])}
-        return [self._event("response.output_text.delta", **self._place(), **delta)]
-
-    def end(self, reply: Reply, reused: int) -> list[bytes]:
-        whole = self.whole(reply, self._pieces, reused)
-        item = whole["output"][0]
-        done = {"text": reply.text, "logprobs": self._logprobs(self._pieces)}
-        return [
-            self._event("response.output_text.done", **self._place(), **done),
-            self._event("response.content_part.done", **self._place(), part=item["content"][0]),
-            self._event("response.output_item.done", output_index=0, item=item),
-            self._event(f"response.{whole['status']}", response=whole),
-        ]
-
-    def failed(self, error: ApiError) -> list[bytes]:
-        return [self._event("error", code=error.code, message=error.message, param=error.param)]
-
-    def _event(self, type: str, **data: Any) -> bytes:
-        self._number += 1
-        return sse.frame({"type": type, "sequence_number": self._number - 1, **data}, type)
-
-    def _place(self) -> dict[str, Any]:
-        return {"item_id": self._item, "output_index": 0, "content_index": 0}
-
-    def _logprobs(self, pieces: list[Piece]) -> list[dict[str, Any]]:
-        return entries(pieces) if self._wanted.logprobs else []
-
-    def _part(self, text: str, pieces: list[Piece]) -> dict[str, Any]:
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": self._logprobs(pieces)}
-
-    def _message(self, text: str, pieces: list[Piece], status: str) -> dict[str, Any]:
-        content = [self._part(text, pieces)]
-        return {"id": self._item, "type": "message", "status": status, "role": "assistant", "content": content}
 
     def _response(self, status: str, **more: Any) -> dict[str, Any]:
         return {
@@ -124,7 +183,7 @@ class ResponseForm:
             "store": False,
             "temperature": None,
             "text": {"format": {"type": "text"}},
-            "tool_choice": "none",
+            "tool_choice": "auto" if self._wanted.tools else "none",
             "tools": [],
             "top_p": None,
             "truncation": "disabled",

@@ -15,15 +15,16 @@ from typing import Any
 import msgspec
 
 from ..errors import BadRequestError
+from ..message_fields import MAX_DEPTH, too_deep
 from ..messages import Message
 from ..options import check_options
 from . import fields
 from .errors import ApiError
 from .fields import Field, kept, option, refused, without_effect
+from .items import items, response_choice, response_tools
 from .reading import ALL_TEXT, Reading
 from .tools import NO_CALLS, Choice, Tool, read_choice, read_tools
 
-NO_TOOLS = "is not supported here; for tools use /v1/chat/completions"
 OLD_TOOLS = "is the older form, which is not supported; give tools and tool_choice"
 COMPLETION_TOKENS = 16  # of /v1/completions without max_tokens, as OpenAI has it
 
@@ -51,6 +52,7 @@ _ANY = {
     "model": kept(fields.text),
     "stream": kept(fields.boolean),
     "stream_options": kept(fields.stream_options),
+    "events": kept(fields.boolean),
     "user": without_effect(),
     "metadata": without_effect(),
     "store": without_effect(),
@@ -59,11 +61,6 @@ _ANY = {
     "prompt_cache_key": without_effect(),
     "prompt_cache_retention": without_effect(),
     "cache_prompt": without_effect(),
-}
-_TOOLS = {
-    "tools": refused(NO_TOOLS, []),
-    "tool_choice": refused(NO_TOOLS, "none", "auto"),
-    "parallel_tool_calls": without_effect(),
 }
 _ONE = refused("is not supported above 1; send one request for each answer", 1)
 
@@ -103,7 +100,7 @@ COMPLETIONS: Mapping[str, Field] = {
     **_ANY,
 }
 RESPONSES: Mapping[str, Field] = {
-    "input": kept(fields.items),
+    "input": kept(items),
     "instructions": kept(fields.text),
     "max_output_tokens": option("max_tokens"),
     "text": option("json_schema", fields.text_format),
@@ -116,7 +113,9 @@ RESPONSES: Mapping[str, Field] = {
     "background": refused("is not supported; wait for the answer", False),
     "truncation": refused("is not supported: nothing of a conversation is dropped silently", "disabled"),
     "reasoning": refused("is not supported; leave it out", {}),
-    **_TOOLS,
+    "tools": kept(response_tools),
+    "tool_choice": kept(response_choice),
+    "parallel_tool_calls": kept(fields.boolean),
     **_SAMPLING,
     **_ANY,
 }
@@ -126,11 +125,11 @@ RESPONSES: Mapping[str, Field] = {
 class Wanted:
     """A request that has been read, whichever endpoint it came to.
 
-    messages, prompt: one of the two.  options: keywords of LLM.stream().  logprobs: of the chosen tokens.
-    usage: a stream's last chunk should have it.  given: names of the fields that were sent.  told_back: what the
-    answer repeats of them.  tools, choice: functions, and whether one is to be called.  several: also more than one.
-    apart: thoughts are told apart from the text.  effort: how much to think.  variables: of the chat template.
-    reading: how the answer is read; the model's template says so (adapting.py).
+    messages, prompt: one of the two.  options: keywords of LLM.stream().  logprobs: of the chosen tokens.  usage: a
+    stream's last chunk should have it.  events: a stream has those of the engine, too.  given: names of the fields
+    that were sent.  told_back: what the answer repeats of them.  tools, choice: functions, and whether one is to be
+    called.  several: also more than one.  apart: thoughts are told apart from the text.  effort: how much to think.
+    variables: of the chat template.  reading: how the answer is read; the model's template says so (adapting.py).
     """
 
     messages: tuple[Message, ...] = ()
@@ -140,6 +139,7 @@ class Wanted:
     stream: bool
     logprobs: bool
     usage: bool
+    events: bool
     given: frozenset[str]
     told_back: Mapping[str, Any] = field(default_factory=dict)
     tools: tuple[Tool, ...] = ()
@@ -155,10 +155,16 @@ def parse_body(body: bytes) -> dict[str, Any]:
     """The JSON object of a request. Raises ApiError."""
     try:
         found = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+    except RecursionError:
+        raise ApiError(400, "the body is nested too deeply; make it flatter", code="invalid_json") from None
+    except (msgspec.MsgspecError, UnicodeError) as error:
         raise ApiError(400, f"the body is not valid JSON: {error}", code="invalid_json") from None
     if not isinstance(found, dict):
         raise ApiError(400, "the body must be a JSON object", code="invalid_json")
+    for name, value in found.items():
+        if too_deep(value):
+            why = f"{name[:60]!r} is nested more than {MAX_DEPTH} deep; make it flatter"
+            raise ApiError(400, why, param=name[:60], code="invalid_value")
     return found
 
 
@@ -182,8 +188,9 @@ def read_fields(table: Mapping[str, Field], body: Mapping[str, Any]) -> tuple[di
             raise ApiError(400, str(error), param=_place(name, str(error)), code="invalid_value") from None
         if row.option is None and row.effect:
             values[name] = read
-    if "stream_options" in values and not values.get("stream"):
-        raise ApiError(400, "stream_options is only for stream: true; leave it out", param="stream_options")
+    for name in ("stream_options", "events"):
+        if values.get(name) and not values.get("stream"):
+            raise ApiError(400, f"{name} is only for stream: true; leave it out", param=name)
     try:
         check_options(**options)
     except BadRequestError as error:

@@ -26,7 +26,8 @@ class ServerSettings:
     ask.  hosts: names beside the usual ones that a Host header may have.  origins: web pages that may ask from a
     browser.  parallel: requests that are answered at once.  waiting: requests that may wait.  deadline_s: for a
     request, waiting included.  grace_s: that running requests have to finish when the server is told to end.
-    defaults: sampling of requests that say nothing.
+    silence_s: after which a stream that has nothing to say sends a comment: proxies and clients give up one that is
+    silent for long.  defaults: sampling of requests that say nothing.
     Raises BadRequestError.
     """
 
@@ -41,6 +42,7 @@ class ServerSettings:
     waiting: int = 64
     deadline_s: float = 1800.0
     grace_s: float = 10.0
+    silence_s: float = 15.0
     max_body: int = MAX_BODY
     headers_s: float = HEADERS_S
     body_s: float = BODY_S
@@ -53,7 +55,8 @@ class ServerSettings:
             raise BadRequestError(f"{self.parallel} requests are to be answered at once; give 1 to {MAX_PARALLEL}")
         if not 0 <= self.waiting <= 10_000:
             raise BadRequestError(f"{self.waiting} requests may wait; give 0 to 10000")
-        for name, seconds in (("time for a request", self.deadline_s), ("time to finish", self.grace_s)):
+        limits = {"time for a request": self.deadline_s, "time to finish": self.grace_s, "silence": self.silence_s}
+        for name, seconds in limits.items():
             if not 0 < seconds < math.inf:
                 raise BadRequestError(f"the {name} is {seconds:g} s; it must be a number above 0")
         if self.api_key is not None and (not self.api_key.isascii() or not self.api_key.strip()):

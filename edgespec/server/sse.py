@@ -9,7 +9,7 @@ import msgspec
 MEDIA_TYPE = "text/event-stream"
 HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"))
 DONE = b"data: [DONE]\n\n"
-KEEP_ALIVE = b": the request is waiting or the prompt is being read\n\n"  # a comment: clients pass it by
+KEEP_ALIVE = b": keep-alive\n\n"  # a comment: clients pass it by
 
 _encode = msgspec.json.Encoder().encode
 

@@ -70,10 +70,10 @@ def test_logprobs_of_a_response(echo: Running) -> None:
     ("fields", "param"),
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
-        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"truncation": "auto"}, "truncation"),
         ({"text": {"format": {"type": "poem"}}}, "text.format.type"),
-        ({"input": [{"type": "function_call_output", "call_id": "1", "output": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "image_generation_call", "id": "1"}]}, "input[0].type"),
     ],
 )
 def test_what_a_response_cannot_do_is_refused(echo: Running, fields: dict[str, object], param: str) -> None:

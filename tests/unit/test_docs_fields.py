@@ -14,7 +14,9 @@ from documents import CLI, ROOT, code, sections, table_rows
 
 import edgespec
 from edgespec import errors
-from edgespec.bench.modes import parse_mode
+from edgespec.bench import parallel_report
+from edgespec.bench.modes import AUTO, parse_mode
+from edgespec.bench.parallel import run_parallel
 from edgespec.bench.prompts import BenchPrompt, Workload
 from edgespec.bench.report import to_json
 from edgespec.bench.runner import Settings, run_bench
@@ -187,6 +189,17 @@ def test_bench_json_fields() -> None:
         result = to_json(llm, outcome, settings)
     fields = {re.sub(r"cost_table\.\d+", "cost_table.ROWS", p) for p in paths(result)}
     assert stated_fields(sections(CLI, 3)["The object of bench --json"]) == [fields]
+
+
+@pytest.mark.usefixtures("tiny_load")
+def test_bench_parallel_json_fields() -> None:
+    settings = Settings(max_tokens=4)
+    llm = edgespec.load()  # which the run closes
+    prompts = tuple(BenchPrompt(name, ({"role": "user", "content": name},)) for name in ("one", "two"))
+    about = parallel_report.head(llm, settings, 2)
+    outcome = run_parallel(llm, [Workload("mine", prompts)], AUTO, settings, 2)
+    fields = set(paths(parallel_report.to_json(about, outcome, 0)))
+    assert stated_fields(sections(CLI, 3)["The object of bench --parallel --json"]) == [fields]
 
 
 def test_verify_json_fields() -> None:
