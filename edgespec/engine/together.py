@@ -104,7 +104,7 @@ class Together:
         talkers = [r for r in self._running if not r.reading and not r.aside]
         if readers:
             reader = min(readers, key=lambda r: r.latest)
-            self._read(reader, n_batch if len(readers) == 1 and not talkers else self._chunk(n_batch))
+            self._read(reader, self._chunk(n_batch) if talkers else n_batch)
             talkers += [] if reader.reading else [reader]
         if talkers:
             self._round(scorer, talkers)

@@ -125,6 +125,16 @@ def test_a_long_prompt_is_read_between_the_rounds_of_a_running_reply() -> None:
     assert all(later - earlier > 1 for earlier, later in pairwise(reads[1:]))  # a round after each of them
 
 
+def test_prompts_are_read_in_large_pieces_while_nobody_waits_for_tokens(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.load(model(drafter="none"))
+    with held(monkeypatch):
+        asked = [engine.generate(spec(letter * 3000, max_tokens=1)) for letter in "xyz"]
+    reads = [sum(isinstance(event, Reading) for event in one) for one in asked]
+    assert reads[0] <= 3000 / 512 + 3  # those behind it may share rounds with it
+
+
 def test_one_of_three_is_cancelled_and_the_others_go_on(engine: LocalEngine) -> None:
     engine.load(model("scripted:count", drafter="none"))
     asked = [engine.generate(spec("go", max_tokens=tokens)) for tokens in (400, 100_000, 400)]
