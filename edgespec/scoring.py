@@ -52,12 +52,16 @@ class ScoredSequence(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """Score `drafted` after `tokens` on `sequence`; `cancel`, once set, stops a long decode."""
+    """Score `drafted` after `tokens` on `sequence`; `cancel`, once set, stops a long decode.
+
+    states: the hidden states of the rows are wanted, too (Scorer.states). Where they are not, they cost nothing.
+    """
 
     sequence: Any  # the ScoredSequence type of the Scorer it is given to
     tokens: Sequence[int]
     drafted: tuple[int, ...] = ()
     cancel: threading.Event | None = None
+    states: bool = False
 
 
 class Scorer(Protocol):
@@ -92,6 +96,11 @@ class Scorer(Protocol):
         ...
 
     @property
+    def state_size(self) -> int:
+        """Numbers of one hidden state."""
+        ...
+
+    @property
     def can_roll_back(self) -> bool:
         """False where the cache cannot forget single tokens: then only plain decoding is possible."""
         ...
@@ -107,6 +116,14 @@ class Scorer(Protocol):
         tokens + drafted[:i]. The cache is first brought to tokens[:-1] (common prefix kept, the
         rest decoded in chunks). Rows are views, overwritten by the next call (see `turn`).
         Afterwards the cache holds tokens + drafted.
+        """
+        ...
+
+    def states(self, sequence: Any) -> Rows:
+        """Hidden states of the rows that the latest score() gave `sequence`: shape (rows, state_size), float32.
+
+        Row i is what the output matrix makes row i of the logits of. For requests with `states` alone; views,
+        overwritten by the next decode, as the rows are.
         """
         ...
 

@@ -22,6 +22,7 @@ from .scoring import Rows, ScoreRequest, common_prefix
 Tokens = tuple[int, ...]
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_STATE_SIZE = 6  # numbers of a fake hidden state
 _NO_TOKEN = -1  # stands for what precedes the first token in a table key
 
 
@@ -86,6 +87,8 @@ class TableModel:
     take the least recently used one.  cells: tokens they hold together; None: n_ctx each.  can_roll_back:
     False forgets a whole cache where one token is cut.
 
+    Hidden states are random numbers keyed on the same tokens: enough to draft from, and wrong for a wrong position.
+
     Rows are log p, float32. They are computed from what the cache holds, so a cache that is out of step
     with the tokens gives wrong rows, and score() raises DecodeError where it can tell.
 
@@ -130,6 +133,8 @@ class TableModel:
         self._concentration, self._zeros = concentration, zeros
         self._table: dict[Tokens, NDArray[np.float32]] = {}
         self._rows: Rows = np.empty((max_width, vocab_size), dtype=np.float32)
+        self._states: Rows = np.empty((max_width, _STATE_SIZE), dtype=np.float32)
+        self._stated: dict[int, tuple[int, int]] = {}  # id of a sequence: its rows' start and end
         self._slots = [_Slot() for _ in range(n_seq_max)]
         self._clock = itertools.count(1)
 
@@ -158,6 +163,24 @@ class TableModel:
         """Requests one score() call may hold."""
         return len(self._slots)
 
+    @property
+    def state_size(self) -> int:
+        """Numbers of one hidden state."""
+        return _STATE_SIZE
+
+    def state(self, tokens: TokenSequence[int]) -> NDArray[np.float32]:
+        """The hidden state after `tokens`, shape (state_size,): the truth, with no cache involved."""
+        key = tuple(tokens[-self._order :]) if self._order else ()
+        rng = np.random.default_rng([self._seed, 1, *(token + 1 for token in key)])
+        return rng.standard_normal(_STATE_SIZE, dtype=np.float32)
+
+    def states(self, sequence: TableSequence) -> Rows:
+        """See scoring.Scorer. Overwritten by the next score(). Raises BadRequestError where they were not asked for."""
+        if id(sequence) not in self._stated:
+            raise BadRequestError("no hidden states were asked for; score with ScoreRequest(states=True)")
+        start, end = self._stated[id(sequence)]
+        return self._states[start:end]
+
     def sequence(self, tokens: TokenSequence[int] = ()) -> TableSequence:
         """Open a sequence, on the idle cache that shares the longest prefix with `tokens`."""
         sequence = TableSequence(self)
@@ -175,6 +198,8 @@ class TableModel:
         self._check(requests)
         self.score_calls += 1
         self._rows.fill(np.nan)  # whoever still reads rows of an earlier call shall notice
+        self._states.fill(np.nan)
+        self._stated.clear()
         scored: list[Rows] = []
         start = 0
         for r in requests:
@@ -184,7 +209,12 @@ class TableModel:
             cache += added
             self.decoded_tokens += len(added)
             for i in range(len(added)):
-                self._rows[start + i] = self.logits(cache[max(0, first + i + 1 - self._order) : first + i + 1])
+                latest = cache[max(0, first + i + 1 - self._order) : first + i + 1]
+                self._rows[start + i] = self.logits(latest)
+                if r.states:
+                    self._states[start + i] = self.state(latest)
+            if r.states:
+                self._stated[id(r.sequence)] = (start, start + len(added))
             scored.append(self._rows[start : start + len(added)])
             start += len(added)
         return scored

@@ -28,9 +28,12 @@ from .interrupt import Interrupt, held_back
 from .model import Model
 from .sequence import Sequence, Slot
 from .settings import LoadSettings
+from .states import HiddenStates
 from .vocab import LlamaVocab
 
 _KV_FULL, _ABORTED = 1, 2
+_NO_POOLING = 0  # each row's own hidden state, whatever the file would make of a text's
+NO_STATES = "this llama.cpp gives its hidden states or its logits, not both, so heads cannot draft for it"
 _SLOW_S = 0.1  # a decode that takes longer can be stopped in the middle, however few its tokens
 _SNAPSHOTS = 8  # longest draft on a recurrent model that can roll back
 
@@ -54,6 +57,8 @@ class Context:
         self.n_threads = settings.n_threads
         self._handle = self._open()
         self._memory = self._lib.llama_get_memory(self._handle)
+        self._states = HiddenStates(self._lib, self._handle, model.embedding_size)
+        self._gives_states: bool | None = None  # tried when first asked
         self._batch = Batch(max(self.n_batch, self.max_width))
         self._slots = [Slot(i) for i in range(settings.sequences)]
         self._clock = itertools.count(1)
@@ -76,6 +81,20 @@ class Context:
     def cells(self) -> int:
         """Tokens all sequences together may hold: they share one cache."""
         return self.n_ctx
+
+    @property
+    def state_size(self) -> int:
+        """Numbers of one hidden state."""
+        return self.model.embedding_size
+
+    @property
+    def gives_states(self) -> bool:
+        """False where this llama.cpp leaves out the logits of a decode that gives hidden states: architecture lfm2."""
+        with self.turn:
+            self._require_open()
+            if self._gives_states is None:
+                self._gives_states = self._test_states()
+            return self._gives_states
 
     @property
     def max_sequences(self) -> int:
@@ -121,7 +140,11 @@ class Context:
             self._check(requests)
             for r in requests:
                 self._place(r.sequence, r.tokens, requests)
-            room = self.n_batch - sum(len(r.drafted) + 1 for r in requests)
+            # With hidden states every token of the decode is an output, so it may hold rows alone.
+            stated = any(r.states for r in requests)
+            if stated and not self.gives_states:
+                raise BadRequestError(f"{self.model.path.name}: {NO_STATES}")
+            room = 0 if stated else self.n_batch - sum(len(r.drafted) + 1 for r in requests)
             for r in requests:
                 # The prompt's last chunk shares the decode that scores: one decode fewer.
                 missing = len(r.tokens) - 1 - self._trim(r.sequence, r.tokens[:-1], r.cancel)
@@ -136,6 +159,7 @@ class Context:
                 slot.fresh = 0  # whatever ends the decode, older snapshots are gone
                 self._batch.add(slot.id, len(slot.tokens), tail, outputs=len(r.drafted) + 1)
             padded = self._pad(slot, tail)
+            self._states.switch(stated)
             self._decode([r.cancel for r in requests if r.cancel], requests)
             if padded:
                 self._lib.llama_memory_seq_rm(self._memory, slot.id, len(slot.tokens) + len(tail), -1)
@@ -147,8 +171,21 @@ class Context:
                 slot.tokens += tail
                 slot.fresh = len(tail)
                 rows.append(logits[start : start + len(r.drafted) + 1])
+                if r.states:
+                    self._states.note(slot.id, start, len(r.drafted) + 1)
                 start += len(r.drafted) + 1
             return rows
+
+    def states(self, sequence: Sequence) -> Rows:
+        """Hidden states of the rows that the latest score() gave a sequence: shape (rows, state_size), float32.
+
+        Row i belongs to the last token of tokens + drafted[:i], after the final norm: the output matrix makes row i of
+        the logits of it. Views, overwritten by the next decode, as the logits are. Raises BadRequestError where they
+        were not asked for, DecodeError.
+        """
+        with self.turn:
+            self._require_open()
+            return self._states.rows(self._slot(sequence).id)
 
     def sync(self, sequence: Sequence, tokens: TokenSequence[int], cancel: threading.Event | None = None) -> int:
         """Make one sequence's cache hold exactly `tokens`; returns the number decoded."""
@@ -248,6 +285,8 @@ class Context:
         params.type_k = params.type_v = binding.KV_TYPES[settings.kv_type]
         params.swa_full = True  # a sliding window that forgets cannot roll back
         params.kv_unified = True
+        if self.model.header.metadata.get(f"{self.model.header.arch}.pooling_type"):
+            params.pooling_type = _NO_POOLING
         params.no_perf = True
         binding.take_errors()
         handle = None
@@ -276,6 +315,19 @@ class Context:
         able = bool(self._lib.llama_memory_seq_rm(self._memory, slot.id, 1, -1))
         self._lib.llama_memory_seq_rm(self._memory, slot.id, -1, -1)
         return able
+
+    def _test_states(self) -> bool:
+        """Are the logits of a token the same with hidden states, and not what an earlier decode left there?"""
+        slot, rows = min(self._slots, key=lambda s: s.used), []
+        self._cut(slot, 0)
+        for token, on in ((0, False), (min(1, self.vocab.size - 1), False), (0, True)):
+            self._batch.clear()
+            self._batch.add(slot.id, 0, [token], outputs=1)
+            self._states.switch(on)
+            self._decode([], [])
+            rows.append(self._rows()[0].copy())
+            self._lib.llama_memory_seq_rm(self._memory, slot.id, -1, -1)
+        return bool(np.allclose(rows[0], rows[2], rtol=1e-3, atol=1e-3))
 
     def _check(self, requests: TokenSequence[ScoreRequest]) -> None:
         """llama.cpp aborts, or returns a bare -1, on what is refused here."""
@@ -383,6 +435,7 @@ class Context:
             slot.fresh = 0
             self._batch.clear()
             self._batch.add(slot.id, len(slot.tokens), chunk, outputs=0)
+            self._states.switch(False)
             self._decode([cancel] if cancel else [], requests)
             slot.tokens += chunk
             slot.fresh = len(chunk)
