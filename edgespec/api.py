@@ -27,6 +27,7 @@ from .drafters.suffix_history import SuffixHistory
 from .drafting import Drafter
 from .errors import BadRequestError
 from .generation import NO_ROLLBACK, Event, Generation, GenerationRequest
+from .heads.medusa import MedusaHeads
 from .llama import Context, LlamaGrammar, schema_to_gbnf
 from .llama.embedding import Embedder, no_embeddings, only_embeds
 from .llama.measure import cost_table, forget, steps
@@ -144,7 +145,9 @@ class LLM(Asking):
         self.draft_costs: Costs | None = None  # of the draft model's own decodes
         self._knowledge = Knowledge()
         self.announce: Callable[[str], None] | None = None  # told one line before something slow
+        self.heads: MedusaHeads | None = None  # on the target's hidden states
         self.history: SuffixHistory | None = None  # where replies are kept for the suffix drafter
+        self.may_have_heads = False  # there are some for this model, loaded or not
         self.notes: tuple[str, ...] = ()  # lines for the user about what was loaded
         self.lease: Lease | None = None  # on the files, so that `edgespec rm` leaves them alone
 
@@ -160,11 +163,15 @@ class LLM(Asking):
     @property
     def usable(self) -> tuple[str, ...]:
         """Sources that can be used as it is loaded."""
-        return select("auto", has_draft=self.draft is not None)
+        return select("auto", has_draft=self.draft is not None, has_heads=self.heads is not None)
 
     def use_drafter(self, drafter: str) -> None:
         """Draft with these sources from the next request on, named as for load(). Raises BadRequestError."""
-        self.sources = select(drafter, has_draft=self.draft is not None)
+        self.sources = select(drafter, has_draft=self.draft is not None, has_heads=self.heads is not None)
+
+    def resources(self, **more: Any) -> Resources:
+        """What it offers the drafters of a request. more: further fields."""
+        return Resources(self.draft, heads=self.heads, ends=self.target.vocab.is_eog, **more)
 
     @functools.cached_property
     def template(self) -> ChatTemplate | None:
@@ -253,7 +260,8 @@ class LLM(Asking):
         grammar = self._grammar(chosen)
         cancelled = cancelled or threading.Event()
         past = None if self.history is None else self.history.index()
-        resources = Resources(self.draft, chosen.draft_temperature, cancelled, past)
+        own = chosen.draft_temperature
+        resources = self.resources(draft_temperature=own, cancelled=cancelled, past=past)
         drafter = self._drafter(request, resources, planned=chosen.draft_max is None)
         why = self.why if request.draft_max else "speculation is off: draft max is 0"
         return Stream(self, Generation(self.target, request, drafter, grammar, why=why, cancelled=cancelled))

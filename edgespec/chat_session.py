@@ -82,7 +82,7 @@ class ChatSession:
     def use(self, on_loading: Callable[[Loading], None] | None = None, **fields: str) -> Loaded:
         """Another model, draft or drafter: fields of LoadSpec. Where it cannot be loaded, the one before stays.
 
-        A model comes with the draft that goes with it unless one is named.
+        A model comes with the draft and the heads that go with it unless they are named.
         """
         before = self.spec
         if self.server and fields:
@@ -92,6 +92,7 @@ class ChatSession:
             )
         if "model" in fields:
             fields.setdefault("draft", "auto")
+            fields.setdefault("heads", "auto")
         self.spec = msgspec.structs.replace(before, **fields)
         try:
             return self.load(on_loading)

@@ -136,7 +136,7 @@ def _drafter(value: Any) -> None:
     from .drafters import select
 
     _text("drafter")(value)
-    select(value, has_draft=True)
+    select(value, has_draft=True, has_heads=True)
 
 
 KEYS = {

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .distribution import Distribution
 from .planning import Beside
@@ -65,6 +66,41 @@ class Drafter(Protocol):
 
     def close(self) -> None:
         """Release what the drafter holds. It is not used afterwards."""
+        ...
+
+
+class States(Protocol):
+    """Where a request keeps the target's hidden state that its next draft may start from."""
+
+    def put(self, length: int, state: NDArray[np.float32]) -> None:
+        """state, shape (n_embd,), is that of the last of the first `length` tokens of the text. It is copied."""
+        ...
+
+    def before(self, tokens: Sequence[int]) -> NDArray[np.float32] | None:
+        """The state of the token before the last of `tokens`, which chose that one; None where it is not known."""
+        ...
+
+
+class LatestState:
+    """Keeps the state that was put last. Implements States."""
+
+    def __init__(self) -> None:
+        self._length, self._state = 0, np.empty(0, np.float32)
+
+    def put(self, length: int, state: NDArray[np.float32]) -> None:
+        self._length, self._state = length, state.copy()
+
+    def before(self, tokens: Sequence[int]) -> NDArray[np.float32] | None:
+        return self._state if self._length and self._length == len(tokens) - 1 else None
+
+
+@runtime_checkable
+class ReadsStates(Protocol):
+    """A drafter that may draft from the target's hidden states: the loop then scores with them."""
+
+    @property
+    def states(self) -> States | None:
+        """Where the loop puts one after every round, the one of the prompt included; None: not needed."""
         ...
 
 

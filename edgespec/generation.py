@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from .distribution import Distribution
-from .drafting import NO_DRAFT, Draft, Drafter, Explains, Shares
+from .drafting import NO_DRAFT, Draft, Drafter, Explains, ReadsStates, Shares
 from .errors import Cancelled, ContextFullError, DecodeError
 from .noise import Noise
 from .planning import ALONE, Beside
@@ -65,6 +65,7 @@ class Generation:
         if drafter is not None and self.drafter is None:
             drafter.close()
         self._shares = self.drafter if isinstance(self.drafter, Shares) else None
+        self._states = self.drafter.states if isinstance(self.drafter, ReadsStates) else None
         self.tokens = list(request.prompt)
         self.prompt_len = len(request.prompt)
         seed = request.params.seed
@@ -114,6 +115,11 @@ class Generation:
         self.sequence.sync(self.tokens[: min(held + chunk, last)], self.cancelled)
         self._read_ms += _ms(begin)
         return True
+
+    @property
+    def wants_states(self) -> bool:
+        """True where a drafter reads the target's hidden states."""
+        return self._states is not None
 
     @property
     def expects(self) -> float:
@@ -175,6 +181,10 @@ class Generation:
             looked = [float(p.prob(t)) for p, t in zip(targets.known, draft.tokens, strict=False)]
         before = len(self.tokens)
         events: list[Event] = list(self._take(verdict, draft, rows, number))
+        new = len(self.tokens) - before
+        if self._states is not None and new:
+            # The row that chose the last token: the one after all the others.
+            self._states.put(len(self.tokens) - 1, self.scorer.states(self.sequence)[new - 1])
         self.sequence.truncate(len(self.tokens) - 1)
         if first:
             self.stats.prompt_ms = self._read_ms + timing.verify_ms + timing.other_ms + _ms(start)

@@ -11,7 +11,8 @@ from typing import Literal, cast
 import msgspec
 
 from edgespec.models.compat import RECURRENT_DRAFT
-from edgespec.models.header import read_header
+from edgespec.models.header import Header, read_header
+from edgespec.models.identity import file_identity
 from edgespec.models.names import resolve
 from edgespec.models.pairs import draft_file
 from edgespec.models.usage import Lease
@@ -24,7 +25,11 @@ from .engine.isolated import IsolatedLLM
 from .engine.loaded import Progress
 from .engine.protocol import Loading, LoadSpec
 from .errors import BadRequestError, EdgeSpecError, ModelLoadError
+from .heads.medusa import MedusaHeads
+from .heads.registry import AUTO, NONE, heads_file
+from .heads.storage import read_heads
 from .llama import Context, LoadSettings, Model, check_vocab
+from .llama.context import NO_STATES
 from .llama.embedding import only_embeds
 from .llama.profiling import applied, runtime_profile
 from .llama.room import plan
@@ -39,6 +44,7 @@ def load(
     *,
     draft: str | Path | None = "auto",
     drafter: str = "auto",
+    heads: str | Path | None = "auto",
     ctx_size: int | None = None,
     n_batch: int = 512,
     threads: int | None = None,
@@ -59,8 +65,9 @@ def load(
 
     model: a path or a name; None: the starter model.  draft: a path or a name; None and "none": no draft model; "auto":
     the one that `edgespec pair` found best, else the catalogue's, if it is on this disk (LLM.notes says so).
-    drafter: "auto" (all that are available), "none", or a comma-separated list of sources.  ctx_size: tokens; None: the
-    model's own, capped by free memory.
+    drafter: "auto" (all that are available), "none", or a comma-separated list of sources.  heads: a file with draft
+    heads; None and "none": none; "auto": those registered for the model (`edgespec convert` does).  ctx_size: tokens;
+    None: the model's own, capped by free memory.
     threads, gpu_layers, buffers, flash_attn: left out ("auto" for flash_attn), what is fastest here, measured once per
     model (llama.profiling) and draft; files under 32 MB get the defaults of llama.LoadSettings.
     suffix_history: keep replies on disk, for this user alone, and let the suffix drafter draw on them; one
@@ -78,6 +85,7 @@ def load(
             model=_as_name(model),
             draft="none" if draft is None else str(draft),
             drafter=str(drafter),
+            heads=NONE if heads is None else str(heads),
             ctx_size=ctx_size,
             n_batch=n_batch,
             threads=threads,
@@ -92,7 +100,9 @@ def load(
             tuned=tuned,
         )
         return cast(LLM, _isolated(spec, progress, announce))
-    sources = select(str(drafter), has_draft=draft is not None and str(draft) != "none")  # "auto" may find one
+    heads = NONE if heads is None else str(heads)
+    # "auto" may find a draft, and heads.
+    sources = select(str(drafter), has_draft=draft is not None and str(draft) != "none", has_heads=heads != NONE)
     for flag, value in (("suffix_history", suffix_history), ("tuned", tuned)):
         if not isinstance(value, bool):
             raise BadRequestError(f"{flag} is {value!r}; it must be True or False")
@@ -121,12 +131,15 @@ def load(
     on_gpu = gpu_layers if draft_gpu_layers is None else draft_gpu_layers
     draft_settings, draft_forced = replace(settings, gpu_layers=on_gpu), replace(forced, gpu_layers=on_gpu)
     original = resolve(_as_name(model))
-    generates = not only_embeds(read_header(original))
+    original_header = read_header(original)
+    generates = not only_embeds(original_header)
     sources = sources if generates else ()
     needs_draft = any(DRAFTERS[name].needs_draft for name in sources)
     original_draft, partner_note = draft_file(str(draft), original) if needs_draft else (None, None)
+    found_heads = heads_file(heads, original_header) if generates else None
+    needs_heads = any(DRAFTERS[name].needs_heads for name in sources)
     if generates:
-        sources = select(str(drafter), has_draft=original_draft is not None)
+        sources = select(str(drafter), has_draft=original_draft is not None, has_heads=found_heads is not None)
     path, note = _form(original, "target", tuned=tuned)
     draft_path, draft_note = (None, None) if original_draft is None else _form(original_draft, "draft", tuned=tuned)
     # Both before one is loaded: weights that are measured should not lie beside others.
@@ -147,12 +160,22 @@ def load(
     except BaseException:
         lease.end()
         raise
-    if generates:
-        sources = select(str(drafter), has_draft=draft_context is not None)
-    llm = LLM(target, draft_context, sources)
+    llm = LLM(target, draft_context, ())
+    heads_note = None
+    try:
+        llm.may_have_heads = found_heads is not None
+        if found_heads is not None and needs_heads:
+            required = heads != AUTO or drafter != "auto"
+            llm.heads, heads_note = _heads(found_heads, target, original_header, required=required)
+        if generates:
+            llm.use_drafter(str(drafter))
+    except BaseException:
+        llm.close()
+        lease.end()
+        raise
     llm.announce = announce
     llm.lease = lease
-    llm.notes = tuple(line for line in (note, partner_note, draft_note) if line is not None)
+    llm.notes = tuple(line for line in (note, partner_note, draft_note, heads_note) if line is not None)
     if suffix_history:
         llm.history = SuffixHistory(target.vocab.identity, target.vocab.size)
     return llm
@@ -243,6 +266,25 @@ def _open_draft(
         context.model.close()
         raise
     return context
+
+
+def _heads(path: Path, target: Context, original: Header, *, required: bool) -> tuple[MedusaHeads | None, str | None]:
+    """(the heads in a file, a line about them). required: what keeps them from use is raised; else it is the line."""
+    try:
+        heads = read_heads(path)
+        if not target.gives_states:
+            raise ModelLoadError(f"{target.model.path.name}: {NO_STATES}; leave the heads out with --heads none")
+        heads.check_target(
+            vocab_size=target.vocab.size,
+            n_embd=target.state_size,
+            identities=(file_identity(original), file_identity(target.model.header)),
+            name=original.path.name,
+        )
+    except EdgeSpecError as error:
+        if required:
+            raise
+        return None, f"going on without heads: {error}"
+    return heads, f"using the draft heads in {path.name} (--heads none: without)"
 
 
 def _form(path: Path, role: Role, *, tuned: bool) -> tuple[Path, str | None]:

@@ -93,7 +93,7 @@ class _Round:
         """Of those that have not failed. One that is cancelled meanwhile does not take the others' round with it."""
         alone = len(self.running) == 1
         return [
-            ScoreRequest(g.sequence, g.tokens, draft.tokens, g.cancelled if alone else None)
+            ScoreRequest(g.sequence, g.tokens, draft.tokens, g.cancelled if alone else None, g.wants_states)
             for g, draft in zip(self.running, self.drafts, strict=True)
             if g.error is None
         ]

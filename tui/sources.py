@@ -24,6 +24,7 @@ SOURCES = {
     "bonus": SourceStyle("36", "#56d4dd", "#0a6069", "+", "bonus: target, after a fully accepted draft", "bonus"),
     "model": SourceStyle("32", "#7ee787", "#116329", "·", "draft model", "draft"),
     "suffix": SourceStyle("34", "#79c0ff", "#0550ae", "=", "suffix: what usually followed", "suffix"),
+    "medusa": SourceStyle("95", "#f778ba", "#99286e", "^", "heads: from the model's own state", "heads"),
     "lookup": SourceStyle("33", "#f2cc60", "#6f4400", "~", "prompt lookup", "lookup"),
 }
 UNKNOWN = SourceStyle("35", "#d2a8ff", "#6e40c9", "?", "another source", "other")

@@ -29,8 +29,8 @@ class Mode:
 AUTO, PLAIN = Mode("auto", draft_max=None), Mode("plain")
 
 
-def parse_mode(text: str, *, has_draft: bool) -> Mode:
-    """A mode of --mode. Raises BadRequestError, also for a source that needs a draft model where there is none."""
+def parse_mode(text: str, *, has_draft: bool, has_heads: bool = False) -> Mode:
+    """A mode of --mode. Raises BadRequestError, also for a source that needs a draft model or heads without them."""
     if text in ("auto", "plain"):
         return AUTO if text == "auto" else PLAIN
     source, colon, k = text.rpartition(":")
@@ -40,12 +40,14 @@ def parse_mode(text: str, *, has_draft: bool) -> Mode:
         raise BadRequestError(f"mode {text!r} names no source; {_FORMS}, with one of {', '.join(DRAFTERS)}")
     if not re.fullmatch(r"[0-9]{1,9}", k) or not 1 <= int(k) <= _MAX_K:
         raise BadRequestError(f"mode {text!r} has K = {k!r}; K is a whole number from 1 to {_MAX_K}")
-    return Mode(f"{source}:{int(k)}", select(source, has_draft=has_draft), int(k))
+    return Mode(f"{source}:{int(k)}", select(source, has_draft=has_draft, has_heads=has_heads), int(k))
 
 
-def chosen_modes(given: Sequence[str], *, sweep: bool, sources: Sequence[str], has_draft: bool) -> list[Mode]:
+def chosen_modes(
+    given: Sequence[str], *, sweep: bool, sources: Sequence[str], has_draft: bool, has_heads: bool = False
+) -> list[Mode]:
     """The modes to run, each once: those given, else auto and every source at K = 3; then the sweep's."""
-    modes = [parse_mode(text, has_draft=has_draft) for text in given]
+    modes = [parse_mode(text, has_draft=has_draft, has_heads=has_heads) for text in given]
     if not modes:
         modes = [AUTO]
         if not sweep:

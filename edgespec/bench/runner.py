@@ -9,7 +9,7 @@ from functools import partial
 
 from ..api import LLM
 from ..costs import CostTable
-from ..drafters import Resources, build
+from ..drafters import build
 from ..errors import EdgeSpecError
 from ..generation import Event, Generation, GenerationRequest
 from ..sampling import SamplingParams
@@ -153,14 +153,14 @@ def run_once(llm: LLM, ids: tuple[int, ...], mode: Mode, params: SamplingParams,
         options = {name: getattr(params, name) for name in ("temperature", "seed")}
         with llm.stream(ids, max_tokens=max_tokens, verify=VERIFY, **options) as stream:
             seconds = _seconds(stream.events())
-            return _as_run(stream.reply.stats, seconds)
+            return _as_run(llm, stream.reply.stats, seconds)
     request = GenerationRequest(
         prompt=ids, params=params, max_tokens=max_tokens, draft_max=mode.draft_max, verify=VERIFY
     )
-    drafter = build(mode.sources, Resources(llm.draft)) if mode.sources else None
+    drafter = build(mode.sources, llm.resources()) if mode.sources else None
     generation = Generation(llm.target, request, drafter)
     seconds = _seconds(generation)
-    return _as_run(generation.stats, seconds)
+    return _as_run(llm, generation.stats, seconds)
 
 
 def _seconds(events: Iterable[Event]) -> float:
@@ -172,8 +172,8 @@ def _seconds(events: Iterable[Event]) -> float:
     return 0.0 if start is None else time.perf_counter() - start
 
 
-def _as_run(stats: GenerationStats, seconds: float) -> Run:
-    model = stats.sources.get("model")
+def _as_run(llm: LLM, stats: GenerationStats, seconds: float) -> Run:
+    model, heads = stats.sources.get("model"), stats.sources.get("medusa")
     return Run(
         tokens=max(0, stats.completion_tokens - 1),
         seconds=seconds,
@@ -185,6 +185,7 @@ def _as_run(stats: GenerationStats, seconds: float) -> Run:
         accepted_at=tuple(stats.accepted_at),
         widths=tuple(sorted(stats.widths.items())),
         draft_steps=model.drafted if model else 0,
+        head_ms=heads.drafted * llm.heads.step_ms if heads and llm.heads else 0.0,
     )
 
 

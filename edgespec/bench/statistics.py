@@ -20,6 +20,7 @@ class Run:
     tokens, seconds: tokens after the first one, and the wall time from the first token to the end.  rounds,
     produced, drafted, accepted: as in GenerationStats.  drafted_at, accepted_at: item i counts rounds that drafted,
     or accepted, more than i tokens.  widths: (rows of a decode, rounds).  draft_steps: decodes of a draft model.
+    head_ms: what draft heads should take for the tokens that they drafted.
     """
 
     tokens: int
@@ -32,6 +33,7 @@ class Run:
     accepted_at: tuple[int, ...] = ()
     widths: tuple[tuple[int, int], ...] = ()
     draft_steps: int = 0
+    head_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def round_ms(runs: Sequence[Run]) -> float | None:
 
 
 def table_ms(runs: Sequence[Run], costs: CostTable, draft_step_ms: float | None) -> float | None:
-    """Time of a round by its widths and the cost table, plus the draft model's steps; None without a round.
+    """Time of a round by its widths and the cost table, plus those of draft model and heads; None without a round.
 
     draft_step_ms: of one decode of the draft model.
     """
@@ -136,7 +138,7 @@ def table_ms(runs: Sequence[Run], costs: CostTable, draft_step_ms: float | None)
     if not rounds:
         return None
     total = sum(n * costs.at(width) for r in runs for width, n in r.widths)
-    total += (draft_step_ms or 0.0) * sum(r.draft_steps for r in runs)
+    total += (draft_step_ms or 0.0) * sum(r.draft_steps for r in runs) + sum(r.head_ms for r in runs)
     return total / rounds
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..api import LLM
 from ..distribution import Distribution
-from ..drafters import LookupDrafter, Resources, build
+from ..drafters import LookupDrafter, build
 from ..drafting import NO_DRAFT, Draft, Drafter
 from ..generation import Event, Generation, GenerationRequest, Timing, step
 from ..llama import Context
@@ -187,7 +187,7 @@ def check_source(
     """Sample with one source, or with the probe. tell: called with the number of samples drawn."""
 
     def make() -> Drafter | None:
-        return Probe(setting) if source == PROBE else build((source,), Resources(llm.draft))
+        return Probe(setting) if source == PROBE else build((source,), llm.resources())
 
     drawn = _Drawn(llm.target, setting, draft_max)
     for done in range(1, samples + 1):

@@ -31,6 +31,7 @@ COMMANDS = {
     "bench": ("bench", "Measure decode speed against plain decoding."),
     "verify": ("verify", "Check on your own models that speculation changes nothing."),
     "tune": ("tune", "Find the form of a model that is fastest here, and use it."),
+    "convert": ("convert", "Make draft heads for a model out of a published checkpoint."),
     "history": ("history", "List, show, search, export, delete and import saved conversations."),
     "doctor": ("doctor", "Check that all that EdgeSpec needs works here."),
     "config": ("config", "Show and set your own defaults."),

@@ -84,6 +84,13 @@ model_options = _stack(
         metavar="auto|none|LIST",
         help="Draft sources; a comma list such as suffix,lookup.",
     ),
+    click.option(
+        "--heads",
+        default="auto",
+        show_default=True,
+        metavar="PATH|auto|none",
+        help="Draft heads of the model; auto: those registered for it.",
+    ),
     click.option("--no-tuned", is_flag=True, help="Use the files themselves, not copies that `edgespec tune` made."),
     click.option("--ctx-size", type=int, metavar="N", help="Tokens of context; default: what model and memory allow."),
     settings_options,
@@ -133,7 +140,7 @@ def load_model(options: Mapping[str, Any], **more: Any) -> LLM:
     from ..loading import load
     from .progress import loading
 
-    same = ("draft", "drafter", "ctx_size", *SETTINGS_NAMES)
+    same = ("draft", "drafter", "heads", "ctx_size", *SETTINGS_NAMES)
     announce = None if options["quiet"] else lambda line: click.echo(line, err=True)
     with loading(show=not options["quiet"] and sys.stderr.isatty()) as progress:
         chosen = {name: options[name] for name in same} | {"tuned": not options["no_tuned"]} | more
@@ -158,7 +165,7 @@ def load_spec(options: Mapping[str, Any], **more: Any) -> LoadSpec:
         if options[name] is not None:
             KEYS[name].check(options[name])
     model = None if options["model"] is None else str(resolve(options["model"]))
-    chosen = {name: options[name] for name in same}
+    chosen = {name: options[name] for name in (*same, "heads")}
     return LoadSpec(model=model, tuned=not options["no_tuned"], **chosen, **more)
 
 

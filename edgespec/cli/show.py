@@ -20,6 +20,7 @@ from ..profile import ALL_LAYERS, LONG, SHORT, SMALLEST, Forced, RuntimeProfile
 from ..tuned import Record, record_of
 from .options import SETTINGS
 from .show_gpu import OnGpu, gpu_json, on_gpu
+from .show_heads import heads_json, heads_line
 from .show_tuned import tuned_json, tuned_line
 from .tables import PLAIN_WIDTH, clean, human_bytes
 
@@ -43,7 +44,8 @@ def show(name: str, ctx_size: int | None, kv_type: str, as_json: bool) -> None:
     help where that is too little), gpu (the same for the memory of a GPU, if the build of llama.cpp has one: name,
     layers that go there or -1 for all, needed, free, advice; else null), profile (the settings it is fastest with
     here, and the trials; null until it is first run), tuned (what `edgespec tune` found for the file as a target and
-    as a draft, each with type, path, bytes, since and target), split (no, count; null for a whole file). What a file
+    as a draft, each with type, path, bytes, since and target), heads (draft heads registered for the file: path,
+    source, count, vocabulary, recipe, scores; null without), split (no, count; null for a whole file). What a file
     does not say is null.
     """
     header = read_header(resolve(name))
@@ -109,6 +111,7 @@ def describe(
         "gpu": gpu_json(there),
         "profile": None if profile is None else profile_store.to_json(profile),
         "tuned": tuned_json(header, record),
+        "heads": heads_json(header),
         "split": {"no": header.split_no, "count": header.split_count} if header.split_count > 1 else None,
     }
 
@@ -149,6 +152,8 @@ def _overview(
         rows["too large"] = str(memory.fit)
     if record is not None:
         rows["tuned"] = tuned_line(record)
+    if facts["heads"] is not None:
+        rows["draft heads"] = heads_line(facts["heads"])
     if header.split_count > 1:
         rows["part"] = f"{header.split_no + 1} of {header.split_count} (the counts above are of this part)"
     for label, value in rows.items():

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 from ..acceptance import Prior
 from ..costs import Costs
-from ..drafting import Drafter
+from ..drafting import Drafter, LatestState
 from ..errors import BadRequestError
+from ..heads.medusa import MedusaHeads
 from ..planning import Planner
 from ..scoring import Scorer
 from .chain import ChainDrafter
 from .knowledge import Knowledge
 from .lookup import LookupDrafter
+from .medusa import MedusaDrafter
 from .model import ModelDrafter
 from .planned import LATEST, PlannedDrafter
 from .suffix import SuffixDrafter
@@ -25,6 +27,7 @@ __all__ = [
     "ChainDrafter",
     "Knowledge",
     "LookupDrafter",
+    "MedusaDrafter",
     "ModelDrafter",
     "PlannedDrafter",
     "Resources",
@@ -41,23 +44,27 @@ class Resources:
 
     draft: the draft model's context.  draft_temperature: its own, or None for the request's.
     cancelled: set when the request is cancelled.  past: the user's earlier replies, where they are kept.
+    heads: on the target's hidden states.  ends: is this one of the target's end tokens?
     """
 
     draft: Scorer | None = None
     draft_temperature: float | None = None
     cancelled: threading.Event | None = None
     past: Index | None = None
+    heads: MedusaHeads | None = None
+    ends: Callable[[int], bool] = lambda _: False
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """make: a new drafter for one request.  needs_draft: it cannot work without a draft model.
+    """make: a new drafter for one request.  needs_draft, needs_heads: it cannot work without a draft model, or heads.
 
     prior: acceptance by feature that the planner expects before it has seen any of its tokens.
     """
 
     make: Callable[[Resources], Drafter]
     needs_draft: bool = False
+    needs_heads: bool = False
     prior: Prior = lambda _: 0.5
 
 
@@ -69,6 +76,15 @@ def _model(resources: Resources, latest: int | None = None) -> ModelDrafter:
     )
 
 
+def _medusa(resources: Resources) -> MedusaDrafter:
+    if resources.heads is None:
+        raise BadRequestError(_NO_HEADS.format("medusa"))
+    return MedusaDrafter(resources.heads, LatestState(), ends=resources.ends)
+
+
+_NO_HEADS = "drafter {} needs heads for this model; give their file with --heads PATH"
+
+
 # Chain order, cheapest first: each round takes the first source that proposes anything.
 DRAFTERS: dict[str, Row] = {
     # Counts before the latest occurrence: suffix has a better draft wherever both have one, and lookup still
@@ -77,19 +93,25 @@ DRAFTERS: dict[str, Row] = {
         lambda resources: SuffixDrafter(past=resources.past), prior=lambda twentieths: (twentieths + 0.5) / 20
     ),
     "lookup": Row(lambda _: LookupDrafter(), prior=lambda matched: min(0.85, 0.1 + 0.1 * matched)),
+    # A head sees less of what came before with each place.
+    "medusa": Row(_medusa, needs_heads=True, prior=lambda place: 0.5 * 0.8**place),
     "model": Row(_model, needs_draft=True, prior=lambda _: 0.7),
 }
 
 
-def select(wanted: str, *, has_draft: bool) -> tuple[str, ...]:
+def select(wanted: str, *, has_draft: bool, has_heads: bool = False) -> tuple[str, ...]:
     """Names in chain order for "auto" (all that can work), "none" or a comma-separated list.
 
-    Raises BadRequestError for an unknown name, or one that needs a draft model where there is none.
+    Raises BadRequestError for an unknown name, or one that needs a draft model or heads where there are none.
     """
     if wanted == "none":
         return ()
     if wanted == "auto":
-        return tuple(name for name, row in DRAFTERS.items() if has_draft or not row.needs_draft)
+        return tuple(
+            name
+            for name, row in DRAFTERS.items()
+            if (has_draft or not row.needs_draft) and (has_heads or not row.needs_heads)
+        )
     names = [name.strip() for name in wanted.split(",")]
     for name in names:
         if name not in DRAFTERS:
@@ -98,6 +120,8 @@ def select(wanted: str, *, has_draft: bool) -> tuple[str, ...]:
             )
         if DRAFTERS[name].needs_draft and not has_draft:
             raise BadRequestError(f"drafter {name} needs a draft model; give one with --draft NAME or PATH")
+        if DRAFTERS[name].needs_heads and not has_heads:
+            raise BadRequestError(_NO_HEADS.format(name))
     return tuple(name for name in DRAFTERS if name in names)
 
 
@@ -123,7 +147,7 @@ def planned(
     knowledge: what earlier requests under this circumstance taught; this one adds to it when it is closed.
     """
     made = {name: DRAFTERS[name].make(resources) for name in names}
-    model = made.pop("model", None)
+    model, heads = made.pop("model", None), made.pop("medusa", None)
     priors = {name: DRAFTERS[name].prior for name in names} | {"confidence": _confidence}
     seen = {} if knowledge is None else knowledge.recall(circumstance, priors)
     planner = Planner(costs, priors, acceptance=seen, remaining=remaining)
@@ -131,6 +155,7 @@ def planned(
         tuple(made.values()),
         planner,
         model=model if isinstance(model, ModelDrafter) else None,
+        heads=heads if isinstance(heads, MedusaDrafter) else None,
         glimpse=_model(resources, latest=LATEST) if model is not None else None,
         model_costs=draft_costs,
         coupled=coupled,

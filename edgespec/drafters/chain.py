@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..drafting import NO_DRAFT, Draft, Drafter
+from ..drafting import NO_DRAFT, Draft, Drafter, ReadsStates, States
 from ..sampling import Sampler
 from ..stats import RoundEvent
 
@@ -20,6 +20,11 @@ class ChainDrafter:
     @property
     def name(self) -> str:
         return ",".join(d.name for d in self._drafters)
+
+    @property
+    def states(self) -> States | None:
+        """Of the one that reads hidden states, if any does."""
+        return next((d.states for d in self._drafters if isinstance(d, ReadsStates)), None)
 
     def draft(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Draft:
         """The first non-empty draft."""

@@ -9,15 +9,17 @@ import numpy as np
 
 from ..costs import Costs
 from ..distribution import Distribution
-from ..drafting import NO_DRAFT, Draft, Drafter
+from ..drafting import NO_DRAFT, Draft, Drafter, States
 from ..planning import Beside, Offer, Plan, Planner
 from ..sampling import Sampler
 from ..stats import RoundEvent
+from .medusa import MedusaDrafter
 from .model import ModelDrafter
 
 LONGEST = 15  # tokens of a planned draft: sixteen rows are the most that kernels measured here verify cheaply
 _LONGEST_SAMPLED = 8  # of a draft model, whose tokens cost time and get less sure
 LATEST = 8  # tokens that a draft model reads where it is only tried
+_HEAD_MEMORY, _MOST_SLOWER = 0.1, 3.0  # how the time of a head's token is followed
 _CONFIDENCE = 20  # steps of the estimate "accepted, given the proposal's largest probability"
 
 
@@ -26,7 +28,8 @@ class PlannedDrafter:
 
     free: drafters that cost next to nothing (lookup, suffix); they are asked every round, and learn from
     rounds they are not used in.  model: a draft model, with the costs of its decodes.  glimpse: the same one,
-    reading only the latest text: it stands in while all of it is too much to read.  coupled: seed-exact or
+    reading only the latest text: it stands in while all of it is too much to read.  heads: asked for what was planned,
+    since each of their tokens costs a little.  coupled: seed-exact or
     greedy verification, where acceptance is equality and p / q says nothing about it.
     """
 
@@ -38,6 +41,7 @@ class PlannedDrafter:
         planner: Planner,
         *,
         model: ModelDrafter | None = None,
+        heads: MedusaDrafter | None = None,
         glimpse: ModelDrafter | None = None,
         model_costs: Costs | None = None,
         coupled: bool = False,
@@ -48,6 +52,7 @@ class PlannedDrafter:
         self._whole, self._glimpse = model, glimpse
         self._model = model  # the one of the two that this round's offer speaks of
         self._model_costs = model_costs
+        self._heads, self._head_ms = heads, 0.0 if heads is None else heads.step_ms
         self._learn = learn
         self._plan = Plan()
         self._drafts: dict[str, Draft] = {}
@@ -70,6 +75,11 @@ class PlannedDrafter:
         """Tokens that the latest plan was expected to give beyond the one of a plain round."""
         return self._plan.gain
 
+    @property
+    def states(self) -> States | None:
+        """Where the heads find the target's hidden state."""
+        return None if self._heads is None else self._heads.states
+
     def share(self, beside: Beside) -> None:
         """Plan for a decode that has this in it, too."""
         self._planner.beside = beside
@@ -84,6 +94,8 @@ class PlannedDrafter:
                 features = draft.features or tuple(range(len(draft.tokens)))
                 self._drafts[drafter.name] = replace(draft, features=features)
         offers = [Offer(name, draft.features) for name, draft in self._drafts.items()]
+        if self._heads is not None and (reach := self._heads.reach(tokens)):
+            offers.append(Offer(self._heads.name, tuple(range(min(reach, room))), self._head_ms))
         if self._whole is not None:
             offers.append(self._model_offer(self._whole, tokens, room))
         self._plan = self._planner.plan(offers, room, len(tokens))
@@ -92,6 +104,8 @@ class PlannedDrafter:
             draft = NO_DRAFT
         elif source in self._drafts:
             draft = self._drafts[source].cut(self._plan.k)
+        elif self._heads is not None and source == self._heads.name:
+            draft = self._heads.draft(tokens, self._plan.k, sampler, rng)
         else:
             draft = self._sampled(offers[-1], tokens, sampler, rng, room)
         self._features = draft.features
@@ -167,6 +181,9 @@ class PlannedDrafter:
             if event.k and self._unread <= 2 and self._model_costs is not None:
                 steps_ms = max(0.0, event.draft_ms - self._setup_ms)
                 self._model_costs.observe(1, max(0.0, steps_ms / event.k - self._planner.overhead_ms))
+        if self._heads is not None and source == self._heads.name and event.k:
+            ms = min(event.draft_ms / event.k, _MOST_SLOWER * self._head_ms)  # a hiccup is no trend
+            self._head_ms += _HEAD_MEMORY * (ms - self._head_ms)
         for name, draft in self._drafts.items():
             if name != source and event.emitted:
                 self._planner.shadow(name, draft.features[0], float(draft.tokens[0] == event.emitted[0]))
@@ -175,7 +192,7 @@ class PlannedDrafter:
 
     @property
     def _all(self) -> tuple[Drafter, ...]:
-        return (*self._free, *(d for d in (self._whole, self._glimpse) if d is not None))
+        return (*self._free, *(d for d in (self._heads, self._whole, self._glimpse) if d is not None))
 
     def close(self) -> None:
         """Close every source, and keep what was learned."""

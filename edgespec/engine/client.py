@@ -103,7 +103,7 @@ class WorkerEngine:
 
     def load(self, spec: LoadSpec, on_loading: Callable[[Loading], None] | None = None) -> Loaded:
         model = None if spec.model is None else _absolute(spec.model)
-        spec = msgspec.structs.replace(spec, model=model, draft=_absolute(spec.draft))
+        spec = msgspec.structs.replace(spec, model=model, draft=_absolute(spec.draft), heads=_absolute(spec.heads))
         loaded = self._ask(lambda number: Load(number, spec)).result(Loaded, on_loading)
         self._spec = spec
         return loaded

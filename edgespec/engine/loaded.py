@@ -11,6 +11,7 @@ from ..api import LLM
 from ..dialect import Dialect, dialect_of
 from ..drafters import DRAFTERS, select
 from ..errors import BadRequestError, ModelLoadError
+from ..heads.registry import NONE
 from .protocol import Loaded, LoadSpec
 
 Progress = Callable[[str, float | None], None]
@@ -34,13 +35,20 @@ def same_weights(one: LoadSpec, other: LoadSpec) -> bool:
 
 
 def redrafted(llm: LLM, loaded_with: LoadSpec, spec: LoadSpec) -> bool:
-    """Let a loaded model draft with the sources of `spec`; False where one needs a draft model not looked for yet.
+    """Let a loaded model draft with the sources of `spec`; False where one needs a draft or heads not looked for yet.
 
     loaded_with: differs from spec in the drafter alone. Raises BadRequestError.
     """
     with_draft = loaded_with.draft != "none"
-    sought = any(DRAFTERS[name].needs_draft for name in select(loaded_with.drafter, has_draft=with_draft))
-    wanted = select(spec.drafter, has_draft=llm.draft is not None or (with_draft and not sought))
+    with_heads = loaded_with.heads != NONE
+    before = select(loaded_with.drafter, has_draft=with_draft, has_heads=with_heads)
+    sought = any(DRAFTERS[name].needs_draft for name in before)
+    sought_heads = any(DRAFTERS[name].needs_heads for name in before)
+    wanted = select(
+        spec.drafter,
+        has_draft=llm.draft is not None or (with_draft and not sought),
+        has_heads=llm.heads is not None or (with_heads and not sought_heads and llm.may_have_heads),
+    )
     if not set(wanted) <= set(llm.usable):
         return False
     llm.use_drafter(spec.drafter)

@@ -51,6 +51,7 @@ class LoadSpec(_Record, frozen=True):
     model: str | None = None
     draft: str = "auto"
     drafter: str = "auto"
+    heads: str = "auto"
     ctx_size: int | None = None
     n_batch: int = 512
     threads: int | None = None

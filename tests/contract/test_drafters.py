@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from edgespec.distribution import Distribution
-from edgespec.drafters import ChainDrafter, LookupDrafter, ModelDrafter, SuffixDrafter
+from edgespec.drafters import ChainDrafter, LookupDrafter, MedusaDrafter, ModelDrafter, SuffixDrafter
 from edgespec.drafters.suffix_index import FixedIndex
-from edgespec.drafting import Draft, Drafter
+from edgespec.drafting import Draft, Drafter, LatestState
 from edgespec.generation import GenerationRequest, generate
 from edgespec.sampling import Sampler, SamplingParams
 from edgespec.stats import RoundEvent
 from edgespec.testing import DrafterContract, TableModel
+from table_heads import TableStates, random_heads
 
 
 class TestModelDrafter(DrafterContract):
@@ -88,6 +89,34 @@ class TestSuffixDrafterWithPastReplies(DrafterContract):
 class TestSuffixDrafterThatForgets(DrafterContract):
     def make_drafter(self, target: TableModel) -> Drafter:
         return SuffixDrafter(min_match=1, capacity=4)
+
+
+class TestMedusaDrafter(DrafterContract):
+    """With the states that a loop would leave, so that it drafts for the contract's bare texts, too."""
+
+    samples = 1000
+    heads = random_heads()
+
+    def make_drafter(self, target: TableModel) -> Drafter:
+        return MedusaDrafter(self.heads, TableStates(target))
+
+
+class TestMedusaDrafterInTheLoop(DrafterContract):
+    """With the states that the loop does leave."""
+
+    samples = 500
+    heads = random_heads(count=4, depth=2, shared=True)
+
+    def make_drafter(self, target: TableModel) -> Drafter:
+        return MedusaDrafter(self.heads, LatestState())
+
+
+class TestMedusaDrafterWithAReducedVocabulary(DrafterContract):
+    samples = 500
+    heads = random_heads(ids=(0, 2))
+
+    def make_drafter(self, target: TableModel) -> Drafter:
+        return MedusaDrafter(self.heads, TableStates(target), ends=target.vocab.is_eog)
 
 
 class TestChainDrafter(DrafterContract):

@@ -14,6 +14,7 @@ from edgespec.generation import Generation, GenerationRequest
 from edgespec.scoring import Rows, ScoreRequest
 from edgespec.table_model import TableModel
 from edgespec.testing import DrafterContract
+from table_heads import random_heads
 
 CHEAP = CostTable((1, 2, 4, 8, 16), (10.0, 10.1, 10.2, 10.3, 10.4))  # drafting always seems worth a try
 DRAFT_STEPS = CostTable((1, 16), (0.01, 0.02))
@@ -30,6 +31,16 @@ def _planned(target: TableModel, draft_costs: CostTable) -> Drafter:
 class TestPlannedDrafter(DrafterContract):
     def make_drafter(self, target: TableModel) -> Drafter:
         return _planned(target, DRAFT_STEPS)
+
+
+class TestPlannedDrafterWithHeads(DrafterContract):
+    samples = 500
+    heads = random_heads()
+
+    def make_drafter(self, target: TableModel) -> Drafter:
+        draft = TableModel(target.vocab.size, seed=7)
+        resources = Resources(draft=draft, heads=self.heads, ends=target.vocab.is_eog)
+        return planned(("lookup", "medusa", "model"), resources, Costs(CHEAP), draft_costs=Costs(DRAFT_STEPS))
 
 
 class _ReadsLittle(DrafterContract):

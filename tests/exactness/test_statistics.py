@@ -14,22 +14,28 @@ import numpy as np
 import pytest
 
 from edgespec.distribution import Distribution, Uniforms
-from edgespec.drafters import ChainDrafter, LookupDrafter, ModelDrafter, SuffixDrafter
-from edgespec.drafting import Drafter
+from edgespec.drafters import ChainDrafter, LookupDrafter, MedusaDrafter, ModelDrafter, SuffixDrafter
+from edgespec.drafting import Drafter, LatestState
 from edgespec.generation import GenerationRequest, generate, step
 from edgespec.sampling import SamplingParams
 from edgespec.testing import TableModel, outcome_law, sample_outcomes, total_variation, total_variation_bound
 from edgespec.verification import VERIFIERS, Verdict, verify_token
+from table_heads import random_heads
 
 PROMPT = (0, 1, 2, 1, 2, 0, 1)
 TARGET = TableModel(seed=1)
 DRAFT = TableModel(seed=2)
+HEADS = random_heads()
+REDUCED_HEADS = random_heads(ids=(0, 2), shared=True, depth=2)
 DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "model": lambda: ModelDrafter(DRAFT),
     "model at its own temperature": lambda: ModelDrafter(DRAFT, temperature=0.6),
     "lookup": lambda: LookupDrafter(min_ngram=1),
     "suffix": lambda: SuffixDrafter(min_match=1, reach=3, min_probability=0.0),
+    "medusa": lambda: MedusaDrafter(HEADS, LatestState()),
+    "medusa on a reduced vocabulary": lambda: MedusaDrafter(REDUCED_HEADS, LatestState()),
     "chain": lambda: ChainDrafter([LookupDrafter(min_ngram=2), ModelDrafter(DRAFT)]),
+    "chain with medusa": lambda: ChainDrafter([LookupDrafter(min_ngram=3), MedusaDrafter(HEADS, LatestState())]),
 }
 OFF = SamplingParams(top_k=0, top_p=1.0, min_p=0.0)
 TRUNCATIONS = {
@@ -54,7 +60,7 @@ def check(drafter: str, temperature: float, truncation: str, verify: str, sample
 CELLS = [
     cell
     for cell in product(DRAFTERS, [0.3, 1.0], TRUNCATIONS, ["token", "block"])
-    if cell[0] != "model at its own temperature" or cell[2] == "plain"
+    if cell[0] not in ("model at its own temperature", "chain with medusa") or cell[2] == "plain"
 ]
 
 
@@ -74,6 +80,9 @@ REDUCED = [
     ("lookup", 0.3, "top-k 3", "token"),
     ("suffix", 1.0, "plain", "block"),
     ("suffix", 0.3, "top-k 3", "token"),
+    ("medusa", 1.0, "plain", "block"),
+    ("medusa on a reduced vocabulary", 0.3, "top-p 0.8", "token"),
+    ("chain with medusa", 1.0, "plain", "block"),
     ("chain", 1.0, "top-p 0.8", "block"),
     ("chain", 0.3, "plain", "token"),
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -76,6 +78,7 @@ def test_predicted_times_and_calibrated_speedup():
     """Two rounds of four rows and one of one row, three draft steps of 2 ms: (16 + 16 + 10 + 6) / 3 = 16 ms."""
     mode = run(9, 1, rounds=3, produced=9, widths=((1, 1), (4, 2)), draft_steps=3)
     assert stats.table_ms([mode], COSTS, 2.0) == 16
+    assert stats.table_ms([replace(mode, draft_steps=0, head_ms=6.0)], COSTS, None) == 16
     assert stats.calibrated_speedup([mode], COSTS, 2.0) == pytest.approx(3 * 10 / 16)
     # Plain rounds took 20 ms where the table says 10: everything is expected to take twice its time.
     plain = run(5, 0.1, rounds=5, produced=5, widths=((1, 5),))
