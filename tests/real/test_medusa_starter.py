@@ -1,0 +1,97 @@
+"""Heads on the starter model: exact output, with heads that a regression over a few hundred tokens makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import edgespec
+from edgespec import LLM
+from edgespec.checks import CheckOptions, TokenPrompt, built_in, verify
+from edgespec.checks.identity import check_greedy, check_seed
+from edgespec.heads.medusa import Facts, MedusaHeads
+from edgespec.heads.storage import write_heads
+from edgespec.scoring import ScoreRequest
+
+pytestmark = pytest.mark.real
+
+Record = Callable[..., None]
+HEADS, ROWS = 3, 24
+TEXT = (
+    "The lighthouse keeper climbed the stairs every evening and lit the lamp. He wrote the weather into a book: wind, "
+    "clouds, rain, ships that passed. In the morning he climbed the stairs again and put the lamp out. He wrote the "
+    "time into the book, drank his tea and slept until noon. On Sundays a boat came with bread, letters and oil for "
+    "the lamp. The lighthouse keeper carried the oil up the stairs, read the letters and wrote answers in the evening. "
+)
+
+
+@pytest.fixture(scope="module")
+def plain(starter: Path) -> Iterator[LLM]:
+    with edgespec.load(starter, draft=None, drafter="none", ctx_size=1024, tuned=False) as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def heads(plain: LLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ridge regression from the state of a token to the tokens two, three and four places on."""
+    tokens = plain.tokenize(TEXT * 2)
+    sequence, states = plain.target.sequence(), []
+    cuts = [*range(1, len(tokens), ROWS), len(tokens)]
+    for start, end in pairwise(cuts):
+        with plain.target.turn:
+            plain.target.score([ScoreRequest(sequence, tokens[:start], tokens[start : end - 1], states=True)])
+            states.append(plain.target.states(sequence).copy())
+    sequence.close()
+    rows = np.concatenate(states).astype(np.float64)  # row i: of the text up to token i, inclusive
+    ids = np.unique(tokens)
+    inverse = np.linalg.inv(rows.T @ rows + 10 * np.eye(rows.shape[1]))
+    projections = []
+    for k in range(HEADS):
+        wanted = np.zeros((len(rows), len(ids)))
+        known = len(rows) - k - 2
+        wanted[np.arange(known), np.searchsorted(ids, tokens[k + 2 : k + 2 + known])] = 1
+        projections.append((20 * (inverse @ rows.T @ wanted).T).astype(np.float32))
+    facts = Facts(plain.target.vocab.size, plain.target.state_size, target_name=plain.name)
+    made = MedusaHeads(facts, ids.astype(np.int64), ((),) * HEADS, tuple(projections))
+    path = tmp_path_factory.mktemp("heads") / "heads.safetensors"
+    write_heads(made, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def llm(starter: Path, heads: Path) -> Iterator[LLM]:
+    with edgespec.load(
+        starter, draft=None, drafter="medusa", heads=heads, ctx_size=1024, parallel=1, tuned=False
+    ) as loaded:
+        yield loaded
+
+
+def test_text_with_heads_is_the_plain_text_or_the_models_own_fork(llm: LLM, record: Record) -> None:
+    own = TokenPrompt("lighthouse", llm.tokenize(TEXT + "The lighthouse keeper"))
+    prompts = [own, *built_in(llm, 1)]
+    for check in (
+        check_greedy(llm, prompts, 24, 3, lambda _: None),
+        check_seed(llm, prompts, 24, 3, 1, lambda _: None),
+    ):
+        assert check.ok
+        assert check.drafted["medusa"] > 30
+    reply = llm.complete(own.ids, max_tokens=40, temperature=0, draft_max=HEADS)
+    record(
+        tau=reply.stats.tau,
+        accepted=reply.stats.accepted,
+        drafted=reply.stats.drafted,
+        head_ms=llm.heads.step_ms if llm.heads else None,
+        step_ms=llm.measured().at(1),
+    )
+    assert reply.stats.accepted > 5
+
+
+@pytest.mark.soak
+def test_verify_holds(llm: LLM) -> None:
+    report = verify(llm, built_in(llm, 4), CheckOptions(), lambda *_: None)
+    assert report.ok
+    assert [row.drafter for row in report.distribution] == ["medusa", "probe"]
