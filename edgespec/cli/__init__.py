@@ -31,6 +31,7 @@ COMMANDS = {
     "bench": ("bench", "Measure decode speed against plain decoding."),
     "verify": ("verify", "Check on your own models that speculation changes nothing."),
     "tune": ("tune", "Find the form of a model that is fastest here, and use it."),
+    "train": ("train", "Train draft heads for a model from text that it writes itself."),
     "convert": ("convert", "Make draft heads for a model out of a published checkpoint."),
     "history": ("history", "List, show, search, export, delete and import saved conversations."),
     "doctor": ("doctor", "Check that all that EdgeSpec needs works here."),

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..api import LLM
     from ..engine.protocol import LoadSpec
 
-SETTINGS_NAMES = ("threads", "gpu_layers", "draft_gpu_layers", "kv_type", "buffers", "flash_attn")  # settings_options
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}  # of every command
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,15 +63,28 @@ def _clear_suffix_history(ctx: click.Context, _: click.Parameter, wanted: bool) 
         ctx.exit()
 
 
+_SETTINGS = {
+    "threads": click.option(
+        "--threads", type=int, metavar="N", help="Default: as many as are fastest here, measured once."
+    ),
+    "gpu_layers": click.option("--gpu-layers", type=int, metavar="N", help="Layers of the target on the GPU; -1: all."),
+    "draft_gpu_layers": click.option(
+        "--draft-gpu-layers", type=int, metavar="N", help="Layers of the draft on the GPU."
+    ),
+    "kv_type": click.option(
+        "--kv-type", default="f16", show_default=True, metavar="TYPE", help="f32, f16, bf16, q8_0, q4_0, ..."
+    ),
+    "buffers": click.option("--buffers", metavar="auto|repack|none", help="Weight layout; default: the fastest here."),
+    "flash_attn": click.option(
+        "--flash-attn", default="auto", show_default=True, metavar="auto|on|off", help="auto: the faster."
+    ),
+}
+SETTINGS_NAMES = tuple(_SETTINGS)
+ALONE_NAMES = tuple(name for name in _SETTINGS if name != "draft_gpu_layers")  # of a model without a draft
+
 # How models are loaded, whichever they are.
-settings_options = _stack(
-    click.option("--threads", type=int, metavar="N", help="Default: as many as are fastest here, measured once."),
-    click.option("--gpu-layers", type=int, metavar="N", help="Layers of the target on the GPU; -1: all."),
-    click.option("--draft-gpu-layers", type=int, metavar="N", help="Layers of the draft on the GPU."),
-    click.option("--kv-type", default="f16", show_default=True, metavar="TYPE", help="f32, f16, bf16, q8_0, q4_0, ..."),
-    click.option("--buffers", metavar="auto|repack|none", help="Weight layout; default: the fastest here."),
-    click.option("--flash-attn", default="auto", show_default=True, metavar="auto|on|off", help="auto: the faster."),
-)
+settings_options = _stack(*_SETTINGS.values())
+alone_options = _stack(*(_SETTINGS[name] for name in ALONE_NAMES))
 
 model_options = _stack(
     click.option("-m", "--model", metavar="NAME|PATH", help="The model; default: the starter model."),

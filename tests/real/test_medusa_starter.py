@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from edgespec.checks.identity import check_greedy, check_seed
 from edgespec.heads.medusa import Facts, MedusaHeads
 from edgespec.heads.storage import write_heads
 from edgespec.scoring import ScoreRequest
+from edgespec.train.process import train
+from edgespec.train.settings import TrainSettings
 
 pytestmark = pytest.mark.real
 
@@ -88,6 +91,33 @@ def test_text_with_heads_is_the_plain_text_or_the_models_own_fork(llm: LLM, reco
         step_ms=llm.measured().at(1),
     )
     assert reply.stats.accepted > 5
+
+
+@pytest.mark.soak
+def test_trained_heads_guess_text_about_other_subjects(
+    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: Record
+) -> None:
+    """Few tokens, so that it takes minutes; more of them guess better."""
+    settings = TrainSettings(tokens=12_000, epochs=6, minutes=60)
+    model = starter.absolute()
+    monkeypatch.setenv("EDGESPEC_HOME", str(tmp_path))
+
+    def load(path: Path, chosen: TrainSettings) -> LLM:
+        return edgespec.load(
+            path, draft=None, drafter="none", ctx_size=chosen.at_once * 384, parallel=chosen.at_once, buffers="auto"
+        )
+
+    done = train(model, settings, load, Mock(spec=("step", "part", "note")))
+    record(
+        tokens=done.tokens,
+        tau=done.score.tau,
+        acceptance=[round(share, 3) for share in done.score.acceptance],
+        coverage=done.score.coverage,
+        seconds=done.seconds,
+    )
+    assert done.score.tau > 1.25
+    with edgespec.load(model, draft=None, ctx_size=1024) as trained:
+        assert trained.drafter == "suffix,lookup,medusa"
 
 
 @pytest.mark.soak

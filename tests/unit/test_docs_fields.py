@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from documents import CLI, ROOT, code, sections, table_rows
+from safetensors.numpy import save_file
 
 import edgespec
 from edgespec import errors
@@ -22,11 +24,12 @@ from edgespec.bench.report import to_json
 from edgespec.bench.runner import Settings, run_bench
 from edgespec.bench.statistics import Run
 from edgespec.checks.report import IdentityResult, LawResult, Report
-from edgespec.cli import history, ls, pair, rm
+from edgespec.cli import convert, history, ls, pair, rm
 from edgespec.cli.pull import plan_json, result_json
 from edgespec.cli.pull_progress import progress_json
 from edgespec.cli.show import describe
 from edgespec.cli.show_gpu import OnGpu
+from edgespec.cli.train import trained_json
 from edgespec.config import KEYS, variable
 from edgespec.costs import CostTable
 from edgespec.doctor import CHECKS
@@ -39,6 +42,8 @@ from edgespec.profile import Choice, RuntimeProfile, Trial
 from edgespec.reply import Reply
 from edgespec.stats import DraftedToken, GenerationStats, RoundEvent, TokenEvent
 from edgespec.tiny_gguf import write_tiny
+from edgespec.train.fit import Score
+from edgespec.train.process import Trained
 from edgespec.tuned import Agreement, Finding, Perplexity, Record
 from edgespec.tuned import Trial as Form
 from edgespec.tuning.keeping import Kept, Used
@@ -241,3 +246,15 @@ def test_environment_variables() -> None:
     source = "\n".join(p.read_text("utf-8") for p in [*files, ROOT / "tests" / "conftest.py"])
     read = re.findall(r'environ(?:\.\w+\(|\[)"(\w+)"', source) + re.findall(r'"(\w+)" (?:not )?in os\.environ', source)
     assert stated == set(read)
+
+
+def test_train_and_convert_json_fields(tmp_path: Path) -> None:
+    done = Trained(tmp_path, 1, 1, 1, Score((0.5,), 1.5, 1.0, 1.0), 1.0)
+    assert stated_fields(sections(CLI, 3)["The object of train --json"]) == [set(trained_json(tmp_path, done))]
+    block = np.eye(8, dtype=np.float32)
+    save_file(
+        {"0.0.linear.weight": block, "0.0.linear.bias": block[0], "0.1.weight": block}, tmp_path / "a.safetensors"
+    )
+    arguments = [str(tmp_path / "a.safetensors"), "-o", str(tmp_path / "b.safetensors"), "--json"]
+    found = json.loads(CliRunner().invoke(convert.convert, arguments, catch_exceptions=False).stdout)
+    assert stated_fields(sections(CLI, 3)["The object of convert --json"]) == [set(found)]

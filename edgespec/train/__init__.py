@@ -1,0 +1,1 @@
+"""Training draft heads for a model on this machine, from text that the model writes itself: `edgespec train`."""
