@@ -37,6 +37,7 @@ NO_DRAFT = ("auto", "none")  # names of no draft in particular
 
 # Whose defaults a key gives: commands, and the functions `load` and `stream` of the Python API.
 _SETTINGS = ("load", "run", "chat", "serve", "bench", "verify", "tune")
+_ALONE = (*_SETTINGS, "train")  # of a model without a draft
 _LOADING = ("load", "run", "chat", "serve", "bench", "verify")
 _REQUEST = ("stream", "run", "chat")  # bench and verify have sampling options of their own, with other defaults
 
@@ -144,12 +145,12 @@ KEYS = {
     "draft": Key(str, _LOADING, _text("draft"), "the draft model of that model: a name or a path, none or auto"),
     "drafter": Key(str, _LOADING, _drafter, "sources of guesses"),
     "ctx_size": Key(int, _LOADING, _load("n_ctx"), "tokens of context"),
-    "threads": Key(int, _SETTINGS, _load("threads"), "threads"),
-    "gpu_layers": Key(int, _SETTINGS, _load("gpu_layers"), "layers of the target on the GPU, -1 for all"),
+    "threads": Key(int, _ALONE, _load("threads"), "threads"),
+    "gpu_layers": Key(int, _ALONE, _load("gpu_layers"), "layers of the target on the GPU, -1 for all"),
     "draft_gpu_layers": Key(int, _SETTINGS, _load("gpu_layers"), "layers of the draft on the GPU, -1 for all"),
-    "kv_type": Key(str, _SETTINGS, _load("kv_type"), "numbers in the KV cache"),
-    "buffers": Key(str, _SETTINGS, _load("buffers"), "weight layout"),
-    "flash_attn": Key(str, _SETTINGS, _load("flash_attn"), "flash attention"),
+    "kv_type": Key(str, _ALONE, _load("kv_type"), "numbers in the KV cache"),
+    "buffers": Key(str, _ALONE, _load("buffers"), "weight layout"),
+    "flash_attn": Key(str, _ALONE, _load("flash_attn"), "flash attention"),
     "suffix_history": Key(bool, ("load", "run", "chat"), _switch("suffix_history"), "keep replies for suffix drafting"),
     "draft_max": Key(int, _REQUEST, _request("draft_max"), "guesses per round"),
     "verify": Key(str, _REQUEST, _request("verify"), "acceptance rule"),

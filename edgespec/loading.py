@@ -34,6 +34,7 @@ from .llama.embedding import only_embeds
 from .llama.profiling import applied, runtime_profile
 from .llama.room import plan
 from .profile import Forced
+from .text import sanitize
 from .tuned import Role, tuned_copy
 
 log = logging.getLogger(__name__)
@@ -283,8 +284,8 @@ def _heads(path: Path, target: Context, original: Header, *, required: bool) -> 
     except EdgeSpecError as error:
         if required:
             raise
-        return None, f"going on without heads: {error}"
-    return heads, f"using the draft heads in {path.name} (--heads none: without)"
+        return None, " ".join(sanitize(f"going on without heads: {error}").split())
+    return heads, f"using the draft heads in {sanitize(path.name)} (--heads none: without)"
 
 
 def _form(path: Path, role: Role, *, tuned: bool) -> tuple[Path, str | None]:

@@ -23,7 +23,7 @@ from ..heads.medusa import Facts
 from ..heads.registry import register
 from ..heads.storage import SUFFIX, write_heads
 from ..paths import home, write_whole
-from .collect import collect_shard, encoded, group, require_states
+from .collect import collect_shard, encoded, group, require_states, shard_path
 from .data import Text, pairs, read_arrays, vocabulary, write_arrays
 from .fit import Score, Trainer
 from .output import output_rows
@@ -126,12 +126,12 @@ def _collected(
         end = begin + 60 * settings.minutes * _COLLECTING
         while number < wanted if wanted is not None else _more(number, tokens, settings, clock() < end):
             number += 1
-            since = clock()
+            since, here = clock(), shard_path(folder, number).exists()
             texts += collect_shard(llm, group(train_ids, orders[0], number, size), number, folder, settings)
-            tokens = sum(len(text.tokens) for text in texts)
-            if not told:
+            before, tokens = tokens, sum(len(text.tokens) for text in texts)
+            if not told and not here:
                 told = True
-                _estimate(progress, len(texts) and tokens / max(clock() - since, 1e-6), settings, llm.target.state_size)
+                _estimate(progress, (tokens - before) / max(clock() - since, 1e-6), settings, llm.target.state_size)
             spent = (clock() - begin) / max(end - begin, 1e-9)
             progress.part(min(1.0, max(tokens / settings.tokens, 0.0 if wanted else spent)))
         write_whole(mark, json.dumps({"groups": number, "vocab_size": llm.target.vocab.size}))

@@ -121,7 +121,10 @@ def test_trained_heads_guess_text_about_other_subjects(
 
 
 @pytest.mark.soak
-def test_verify_holds(llm: LLM) -> None:
-    report = verify(llm, built_in(llm, 4), CheckOptions(), lambda *_: None)
+def test_verify_holds(llm: LLM, record: Record) -> None:
+    report = verify(llm, built_in(llm, 2), CheckOptions(max_tokens=24, samples=200), lambda *_: None)
+    for row in (*report.distribution, report.control):
+        record(drafter=row.drafter, samples=row.samples, tv=row.tv, bound=row.bound, accepted=row.accepted)
+    record(greedy=report.greedy.counts(), seed=report.seed.counts())
     assert report.ok
     assert [row.drafter for row in report.distribution] == ["medusa", "probe"]
