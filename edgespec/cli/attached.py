@@ -12,7 +12,7 @@ from .options import SETTINGS_NAMES, given
 if TYPE_CHECKING:
     from ..engine.server_engine import ServerEngine
 
-_OF_A_MODEL = ("draft", "drafter", "no_tuned", "ctx_size", "suffix_history", *SETTINGS_NAMES)
+_OF_A_MODEL = ("draft", "drafter", "heads", "no_tuned", "ctx_size", "suffix_history", *SETTINGS_NAMES)
 
 
 def take_server(options: dict[str, Any]) -> ServerEngine | None:

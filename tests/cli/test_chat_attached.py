@@ -105,6 +105,7 @@ def test_an_answer_that_breaks_off_is_kept(own: Cli) -> None:
         (["--attach", "{url}", "--api-key", "wrong-key"], 2, "the API key is missing or wrong"),
         (["--attach", "{url}", "--attach", "http://127.0.0.1:1"], 2, "two servers"),
         (["--attach", "{url}", "--draft", "none"], 2, "--draft is for a model of this machine"),
+        (["--attach", "{url}", "--heads", "none"], 2, "--heads is for a model of this machine"),
         (["--attach", "{url}", "--ctx-size", "512"], 2, "--ctx-size is for a model"),
         (["--attach", "{url}", "--threads", "1"], 2, "--threads is for a model"),
         (["--attach", "{url}", "--serve"], 2, "leave out --attach URL"),
