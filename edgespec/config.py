@@ -32,6 +32,7 @@ OTHERS = (  # variables that are no keys
     "EDGESPEC_TEST_MODELS",
     "EDGESPEC_TEST_BROWSER",
     "EDGESPEC_TEST_PICTURES",
+    "EDGESPEC_TEST_LOAD_SECONDS",
 )
 NO_DRAFT = ("auto", "none")  # names of no draft in particular
 
