@@ -11,7 +11,7 @@ import platformdirs
 def home() -> Path:
     """The folder of all our state (the shared Hub cache is not in it)."""
     override = os.environ.get("EDGESPEC_HOME")
-    return Path(override).expanduser() if override else Path(platformdirs.user_data_dir("edgespec", appauthor=False))
+    return user_path(override) if override else Path(platformdirs.user_data_dir("edgespec", appauthor=False))
 
 
 def config_dir() -> Path:
@@ -19,6 +19,17 @@ def config_dir() -> Path:
     if os.environ.get("EDGESPEC_HOME"):
         return home()
     return Path(platformdirs.user_config_dir("edgespec", appauthor=False))
+
+
+def user_path(name: str) -> Path:
+    """The path that a person means by a name; "~" is the home folder, "~someone" theirs if there is such a one."""
+    path = Path(name)
+    if not name.startswith("~"):
+        return path
+    try:
+        return path.expanduser()
+    except RuntimeError:  # nobody's home
+        return path
 
 
 def models_dir() -> Path:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import ModelNotFoundError
+from ..paths import user_path
 from .hub_files import RepoFile, RepoModel, choose, models_of, part_paths
 from .hub_name import DEFAULT_QUANT, HubName
 
@@ -127,4 +128,4 @@ def _is_model(path: Path) -> bool:
 
 
 def _expanded(path: str) -> Path:
-    return Path(os.path.expandvars(path)).expanduser()
+    return user_path(os.path.expandvars(path))

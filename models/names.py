@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from ..errors import BadRequestError, ModelNotFoundError
+from ..paths import user_path
 from .catalog import Catalog, Entry, HubSource, catalog
 from .filenames import is_gguf, is_safe
 from .hub_cache import find
@@ -72,7 +73,7 @@ def parse(name: str) -> Name:
     lowered = name.lower()
     if _ENTRY.fullmatch(lowered) and not lowered.endswith(".gguf"):
         return CatalogueName(lowered)
-    return PathName(as_path(name))
+    return PathName(user_path(name))
 
 
 def resolve(name: str | None) -> Path:
@@ -82,7 +83,7 @@ def resolve(name: str | None) -> Path:
     Raises ModelNotFoundError, with the command that fetches it, where that file is not on this disk; BadRequestError
     as `parse` does; CatalogError where the user's own catalogue is wrong.
     """
-    path = None if name is None else as_path(name)
+    path = None if name is None else user_path(name)
     if name and path is not None and _exists(path) and not path.is_dir():
         return path
     entries = catalog()
@@ -101,17 +102,6 @@ def resolve(name: str | None) -> Path:
     if found is None:
         raise ModelNotFoundError(f"{parsed.canonical} is not here; get it with `edgespec pull {parsed.canonical}`")
     return found
-
-
-def as_path(name: str) -> Path:
-    """The path that a name is, if it is one; "~" is the home folder."""
-    path = Path(name)
-    if not name.startswith("~"):
-        return path
-    try:
-        return path.expanduser()
-    except RuntimeError:  # nobody's home
-        return path
 
 
 def find_file(entry: Entry) -> Path | None:

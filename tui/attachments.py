@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..errors import BadRequestError
+from ..paths import user_path
 from .labels import byte_size, line
 
 LARGEST = 1_000_000  # bytes; no context holds more
@@ -26,7 +26,7 @@ class Attachment:
 
 def read_attachment(name: str) -> Attachment:
     """A file of this machine. Raises BadRequestError where it is none, is too large or no text."""
-    path = Path(name.strip().strip("\"'")).expanduser()
+    path = user_path(name.strip().strip("\"'"))
     shown = line(str(path), 120)
     try:
         if not path.is_file():

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from ..chat_session import ChatSession
 from ..errors import BadRequestError
+from ..paths import user_path
 
 
 def target(name: str, conversation: int) -> Path:
     """Where to write; without a name, a new file in this folder. Raises BadRequestError where that is a folder."""
-    path = Path(name or f"chat-{conversation}.md").expanduser().absolute()
+    path = user_path(name or f"chat-{conversation}.md").absolute()
     number = 1
     while not name and path.exists():
         number += 1

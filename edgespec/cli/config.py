@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ import click
 from ..config import KEYS, NO_DRAFT, Value, known, parsed, read, variable
 from ..config_file import config_file, put, remove
 from ..errors import BadRequestError
+from ..paths import user_path
 from ..text import sanitize
 from .json_text import json_text
 from .options import SETTINGS
@@ -104,7 +104,7 @@ def _spelled(key: str) -> str:
 def _from_anywhere(key: str, value: Value) -> Value:
     """The path of a file that is here, made absolute: the default counts in every folder."""
     if key in _PATHS and isinstance(value, str) and value not in NO_DRAFT:
-        place = Path(value).expanduser()
+        place = user_path(value)
         if place.is_file():
             return os.path.abspath(place)  # noqa: PTH100  # resolve() would follow links
     return value

@@ -10,6 +10,7 @@ import click
 
 from ..errors import BadRequestError
 from ..models.names import resolve
+from ..paths import user_path
 from ..text import sanitize
 from ..tuned import AS_IS, undo
 from .json_text import json_text
@@ -101,7 +102,7 @@ def _undo(model: str, options: dict[str, Any]) -> None:
     for name in (model, options["draft"]):
         if name is None:
             continue
-        path = Path(name).expanduser()
+        path = user_path(name)
         # Of a file that is gone, the copies may still be here.
         freed = undo(path if path.suffix == ".gguf" else resolve(name))
         done = "nothing to undo" if freed is None else f"undone, {freed / 1e6:.1f} MB freed"

@@ -11,7 +11,7 @@ from edgespec.models.identity import file_identity
 from edgespec.models.quoting import quoted
 
 from ..errors import ModelNotFoundError
-from ..paths import home, write_whole
+from ..paths import home, user_path, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def heads_file(wanted: str, header: Header) -> Path | None:
         return None
     if wanted == AUTO:
         return registered(header)
-    path = Path(wanted).expanduser()
+    path = user_path(wanted)
     if not path.is_file():
         raise ModelNotFoundError(f"there is no file {wanted} with heads; give the path of one, auto or none")
     return path

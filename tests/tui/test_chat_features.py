@@ -112,6 +112,8 @@ def test_files_go_with_the_message(history: Path, tmp_path: Path) -> None:
         async with chatting(history) as chat:
             await command(chat, f"/attach {tmp_path / 'picture.png'}")
             await chat.until(lambda: "is no text" in chat.said)
+            await command(chat, "/attach ~nobody-of-this-name/notes.txt")
+            await chat.until(lambda: "no such file" in chat.said)
             await command(chat, f"/attach {tmp_path / 'notes.txt'}")
             await chat.until(lambda: "attached: notes.txt" in chat.shown)
             await chat.ask("what is this?")
