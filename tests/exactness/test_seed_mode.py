@@ -28,14 +28,21 @@ from edgespec.sampling import Sampler, SamplingParams
 from edgespec.stats import RoundEvent
 from edgespec.testing import TableModel, outcome_law, sample_outcomes, total_variation, total_variation_bound
 from edgespec.verification import Verdict, verify_seed
+from table_heads import random_heads
 
 OFF = SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 PROMPT = (0, 1, 2, 1, 2, 0, 1)
 TARGET, DRAFT = TableModel(seed=1), TableModel(seed=2)
 
+
+def resources(draft: TableModel) -> Resources:
+    """The draft model, and heads for a target with its vocabulary."""
+    return Resources(draft, heads=random_heads(draft.vocab.size, draft.state_size))
+
+
 # Every source that --drafter knows, the draft model at another temperature, and a chain.
 MAKERS: dict[str, Callable[[TableModel], Drafter]] = {
-    **{name: lambda draft, row=row: row.make(Resources(draft)) for name, row in drafters.DRAFTERS.items()},
+    **{name: lambda draft, row=row: row.make(resources(draft)) for name, row in drafters.DRAFTERS.items()},
     "model at its own temperature": lambda draft: ModelDrafter(draft, temperature=0.5),
     "greedy model": lambda draft: ModelDrafter(draft, temperature=0),
     "lookup from one token": lambda draft: LookupDrafter(min_ngram=1),
