@@ -24,7 +24,7 @@ def test_a_request_begins_with_what_the_one_before_saw() -> None:
     knowledge = Knowledge()
     assert knowledge.recall("greedy", PRIORS)["model"](0) == 0.5
     taught(knowledge, 1.0)
-    assert knowledge.recall("greedy", PRIORS)["model"](0) > 0.8
+    assert knowledge.recall("greedy", PRIORS)["model"](0) > 0.75
     assert knowledge.recall("sampled 1", PRIORS)["model"](0) == 0.5  # another circumstance
 
 
@@ -63,7 +63,7 @@ def test_a_folder_that_cannot_be_written_costs_nothing_else(tmp_path: Path) -> N
     knowledge = Knowledge(tmp_path / "file" / "pair.json")
     taught(knowledge, 1.0)
     knowledge.save()
-    assert knowledge.recall("greedy", PRIORS)["model"](0) > 0.8
+    assert knowledge.recall("greedy", PRIORS)["model"](0) > 0.75
 
 
 def test_circumstances_are_rule_and_temperature() -> None:
@@ -77,4 +77,4 @@ def test_recall_keeps_the_scale_of_priors() -> None:
     """A source that does half as well as expected is expected to, at features that were not seen, too."""
     acceptance = Acceptance(PRIORS["suffix"])
     acceptance.recall([(10, 2.0, 8.0)], most=8.0)
-    assert acceptance(18) == pytest.approx(0.9 * (2 + 6) / (4 + 6))
+    assert acceptance(18) == pytest.approx(0.9 * (2 + 8) / (4 + 8))
