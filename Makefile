@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml scripts/install.sh
 
 demo: setup
 	$(BIN)/edgespec pull smollm2-135m
-	$(BIN)/edgespec run --sources --draft-max 3 "Write a short list of three fruits, then write the same list again in the same words."
+	$(BIN)/edgespec run --sources --draft-max 3 -n 100 "Repeat this line three times: The green heron waits by the old mill."
 
 test: setup
 	$(BIN)/edgespec pull smollm2-135m
