@@ -212,6 +212,57 @@ def test_a_source_that_earlier_requests_knew_is_not_probed_at_once() -> None:
     assert Planner(costs, priors, acceptance={"model": known}).plan([offer], 3).source is None
 
 
+def test_a_source_in_use_is_not_probed() -> None:
+    """A free source is used wherever it has a draft, the model elsewhere: to probe it as well would cost rounds."""
+    planner = Planner(
+        Costs(CostTable((1, 2, 4), (100.0, 105.0, 110.0))), {"lookup": lambda _: 0.95, "model": lambda _: 0.8}
+    )
+    lookup, model = Offer("lookup", (5, 5, 5)), Offer("model", (0, 1, 2), 20.0)
+    chosen = []
+    for number in range(60):
+        plan = planner.plan([lookup, model] if number % 2 else [model], 3)
+        chosen.append(plan)
+        features = (lookup if plan.source == "lookup" else model).features[: plan.k] if plan.source else ()
+        planner.observe(
+            plan,
+            features,
+            [1.0] * plan.k,
+            produced=plan.k + 1,
+            draft_ms=plan.k * 20.0 if plan.source == "model" else 0.0,
+            verify_ms=planner.costs.at(plan.k + 1),
+            other_ms=0.2,
+        )
+    assert sum(plan.source == "model" and not plan.probe for plan in chosen) > 15
+    assert sum(plan.probe for plan in chosen) <= 1  # the first look
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.0, False), (0.005, True)])
+def test_a_long_draft_that_had_bad_luck_is_tried_again(
+    share: float, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that the model drafts is right, and three tokens pay best; but the first second and third ones failed."""
+    monkeypatch.setattr("edgespec.planning._HOPE_SHARE", share)
+    planner = Planner(Costs(CostTable((1, 2, 3, 4), (100.0, 110.0, 155.0, 165.0))), {"model": lambda _: 0.6})
+    for feature, value, times in ((0, 1.0, 40), (1, 0.0, 4), (2, 0.0, 4)):
+        for _ in range(times):
+            planner.acceptance["model"].observe(feature, value)
+    widths = []
+    for _ in range(400):
+        plan = planner.plan([Offer("model", (0, 1, 2), 10.0)], 3)
+        widths.append(plan.k)
+        planner.observe(
+            plan,
+            tuple(range(plan.k)),
+            [1.0] * plan.k,
+            produced=plan.k + 1,
+            draft_ms=plan.k * 10.0,
+            verify_ms=planner.costs.at(plan.k + 1),
+            other_ms=0.2,
+        )
+    assert widths[:10].count(1) >= 8
+    assert (widths[-50:].count(3) >= 45) == found
+
+
 def test_the_plan_follows_the_jagged_curve() -> None:
     """Where four rows cost less than two, one token is not what to draft."""
     costs = Costs(CostTable((1, 2, 4, 8), (100.0, 170.0, 150.0, 240.0)))
