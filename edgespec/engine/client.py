@@ -15,26 +15,10 @@ from ..errors import EngineDied, EngineError
 from .endpoint import Endpoint
 from .interface import Generating, checked
 from .link import Link
-from .protocol import (
-    Ask,
-    Done,
-    Embed,
-    EmbedSpec,
-    EngineState,
-    Forget,
-    Generate,
-    GenerateSpec,
-    Load,
-    Loaded,
-    Loading,
-    LoadSpec,
-    Texts,
-    ToEngine,
-    Translate,
-    Unload,
-)
+from .protocol import Done, EmbedSpec, EngineState, GenerateSpec, Loaded, Loading, LoadSpec, Texts
 from .spawning import Spawned, WorkerSettings
 from .state_files import forget, states_dir
+from .wire import Ask, Embed, Forget, Generate, Load, ToEngine, Translate, Unload
 
 LOADER = "edgespec.loading:load_for_engine"  # makes models where no other loader is named
 

@@ -11,12 +11,13 @@ from multiprocessing.connection import Connection
 from ..errors import EngineDied, EngineError
 from .endpoint import Endpoint, hang_up
 from .interface import Generating
-from .protocol import (
+from .protocol import Event, failure
+from .spawning import Spawned
+from .wire import (
     MAX_FRAME,
     Beat,
     Cancel,
     Dying,
-    Event,
     FromEngine,
     Hello,
     ProtocolError,
@@ -26,9 +27,7 @@ from .protocol import (
     Told,
     decode_from_engine,
     encode,
-    failure,
 )
-from .spawning import Spawned
 
 _STEP_S = 1.0
 _RESTARTS = "it is started again with the next request"

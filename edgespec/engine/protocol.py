@@ -1,15 +1,12 @@
-"""What front ends and the engine say to each other: specs, events, and their form on the wire.
+"""What front ends ask of an engine and what it answers: specs and events, the same for every kind of engine.
 
-A frame on the wire is a list of messages in MessagePack, each tagged with its type. Both ends are of one version of
-EdgeSpec (the socket's name has it), so what does not fit these types is garbage: decoding raises ProtocolError.
-Messages are read with their types checked; none carries code or an object of Python.
+Plain data with its types checked when it is read; how it travels to an engine in another process: wire.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,20 +19,13 @@ from ..stats import RoundEvent, TokenEvent
 from ..text import replace_surrogates
 
 MAX_INPUTS = 1024  # of one request for embeddings
-MAX_FRAME = 64 << 20  # bytes: all text that fits a prompt, several times over
-
-T = TypeVar("T")
-
-
-class ProtocolError(EngineError):
-    """Bytes that are none of these messages."""
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Plain data, checked field by field when it is read."""
 
 
-class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+class Tagged(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
     """One of several types; the name of the type goes along."""
 
 
@@ -121,20 +111,20 @@ class EmbedSpec(_Record, frozen=True):
 # What comes back -------------------------------------------------------------------------------------------------
 
 
-class Queued(_Message, frozen=True):
+class Queued(Tagged, frozen=True):
     """Requests before this one, the running one included. Told again each time it moves up."""
 
     position: int
 
 
-class Loading(_Message, frozen=True):
+class Loading(Tagged, frozen=True):
     """The model is being loaded. line: what is done; with a fraction, the name of the file that was read so far."""
 
     line: str
     fraction: float | None = None
 
 
-class Reading(_Message, frozen=True):
+class Reading(Tagged, frozen=True):
     """The prompt is being read: `done` of `total` tokens are in the cache; `reused` of them were there before."""
 
     done: int
@@ -142,7 +132,7 @@ class Reading(_Message, frozen=True):
     reused: int
 
 
-class Loaded(_Message, frozen=True, kw_only=True):
+class Loaded(Tagged, frozen=True, kw_only=True):
     """The model is ready.
 
     name: of the file.  n_ctx: tokens of context.  draft: file name of the draft model.  drafter: sources in use.
@@ -175,13 +165,13 @@ class Loaded(_Message, frozen=True, kw_only=True):
     server: str = ""
 
 
-class Finished(_Message, frozen=True):
+class Finished(Tagged, frozen=True):
     """The request has ended. It has the whole reply, also of a cancelled request."""
 
     reply: Reply
 
 
-class Failed(_Message, frozen=True):
+class Failed(Tagged, frozen=True):
     """The request has ended with an error. kind: name of its class."""
 
     kind: str
@@ -200,7 +190,7 @@ class Totals(_Record, frozen=True):
     failures: int = 0
 
 
-class EngineState(_Message, frozen=True, kw_only=True):
+class EngineState(Tagged, frozen=True, kw_only=True):
     """What the engine does now.
 
     loading: the latest line about that.  queued: requests that wait.  running: those that do not.  busy: one runs.
@@ -217,18 +207,18 @@ class EngineState(_Message, frozen=True, kw_only=True):
     totals: Totals
 
 
-class Done(_Message, frozen=True):
+class Done(Tagged, frozen=True):
     """A request without a result has been carried out."""
 
 
-class Texts(_Message, frozen=True):
+class Texts(Tagged, frozen=True):
     """Result of Translate: ids of the input, and their text."""
 
     ids: tuple[int, ...]
     text: str
 
 
-class Embedded(_Message, frozen=True):
+class Embedded(Tagged, frozen=True):
     """Result of Embed: an embedding for each input, as float32 in this machine's order; and the tokens read."""
 
     vectors: tuple[bytes, ...]
@@ -240,138 +230,8 @@ Event = GenerateEvent | Loaded | Failed | EngineState | Done | Texts | Embedded
 
 ENDS = (Finished, Loaded, Failed, EngineState, Done, Texts, Embedded)  # the last event of a request is one of these
 
-# On the wire -----------------------------------------------------------------------------------------------------
 
-
-class Load(_Message, frozen=True):
-    """Have this model loaded. Answer: Queued and Loading events, then Loaded or Failed."""
-
-    id: int
-    spec: LoadSpec
-
-
-class Generate(_Message, frozen=True):
-    """Run a request on this model, loaded before where it is not. Answer: events, then Finished or Failed."""
-
-    id: int
-    load: LoadSpec
-    spec: GenerateSpec
-
-
-class Translate(_Message, frozen=True):
-    """Ids and text of a spec's input; nothing is generated. Answer: Texts or Failed."""
-
-    id: int
-    load: LoadSpec
-    spec: GenerateSpec
-
-
-class Embed(_Message, frozen=True):
-    """Make embeddings with this model. Answer: Queued and Loading events, then Embedded or Failed."""
-
-    id: int
-    load: LoadSpec
-    spec: EmbedSpec
-
-
-class Cancel(_Message, frozen=True):
-    """End request `id` of this connection soon."""
-
-    id: int
-
-
-class Unload(_Message, frozen=True):
-    """Free the model, when the requests before this one have ended. Answer: Done."""
-
-    id: int
-
-
-class Forget(_Message, frozen=True):
-    """Delete what is kept on disk of a conversation. Answer: Done."""
-
-    id: int
-    conversation: str
-
-
-class Ask(_Message, frozen=True):
-    """Answer: EngineState, at once."""
-
-    id: int
-
-
-class Hello(_Message, frozen=True):
-    """First message of the engine."""
-
-    pid: int
-
-
-class Beat(_Message, frozen=True):
-    """The engine lives: told every second to whoever waits for something."""
-
-
-class Dying(_Message, frozen=True):
-    """The engine ends now; why."""
-
-    why: str
-
-
-class Told(_Message, frozen=True):
-    """An event of request `id`."""
-
-    id: int
-    event: Queued | Loading | Reading | Loaded | Finished | Failed | EngineState | Done | Texts | Embedded
-
-
-class Token(_Message, frozen=True):
-    """A TokenEvent of request `id`: apart from Told, since a dataclass carries no tag."""
-
-    id: int
-    event: TokenEvent
-
-
-class Round(_Message, frozen=True):
-    """A RoundEvent of request `id`."""
-
-    id: int
-    event: RoundEvent
-
-
-ToEngine = Load | Generate | Translate | Embed | Cancel | Unload | Forget | Ask
-FromEngine = Hello | Beat | Dying | Told | Token | Round
-
-_encoder = msgspec.msgpack.Encoder()
-_to_engine = msgspec.msgpack.Decoder(list[ToEngine])
-_from_engine = msgspec.msgpack.Decoder(list[FromEngine])
-
-
-def encode(messages: Sequence[ToEngine] | Sequence[FromEngine]) -> bytes:
-    """One frame. Raises BadRequestError where a message holds what is no plain data."""
-    try:
-        return _encoder.encode(messages)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise errors.BadRequestError(f"the request cannot be sent to the engine: {error}; give plain data") from None
-
-
-def decode_to_engine(frame: bytes) -> list[ToEngine]:
-    """Messages of a front end's frame. Raises ProtocolError."""
-    return _decoded(_to_engine, frame)
-
-
-def decode_from_engine(frame: bytes) -> list[FromEngine]:
-    """Messages of an engine's frame. Raises ProtocolError."""
-    return _decoded(_from_engine, frame)
-
-
-def told(id: int, event: Event) -> FromEngine:
-    """The message that carries an event."""
-    match event:
-        case TokenEvent():
-            return Token(id, event)
-        case RoundEvent():
-            return Round(id, event)
-        case _:
-            return Told(id, event)
-
+# Errors as events ------------------------------------------------------------------------------------------------
 
 _KINDS = {
     kind.__name__: kind
@@ -396,10 +256,3 @@ def raised(failed: Failed) -> EdgeSpecError:
     if failed.kind == "ContextFullError":
         return errors.ContextFullError(failed.message, needed=failed.needed, available=failed.available)
     return _KINDS.get(failed.kind, EngineError)(failed.message)
-
-
-def _decoded(decoder: msgspec.msgpack.Decoder[T], frame: bytes) -> T:
-    try:
-        return decoder.decode(frame)
-    except (msgspec.MsgspecError, EdgeSpecError, ValueError, TypeError, RecursionError) as error:
-        raise ProtocolError(f"not a message of this version of EdgeSpec: {error}") from None

@@ -13,15 +13,17 @@ from .core import Core
 from .endpoint import Endpoint, hang_up, shut
 from .jobs import Job
 from .loaded import loader
-from .protocol import (
-    ENDS,
+from .protocol import ENDS, Event, failure
+from .spawning import WorkerSettings
+from .state_files import states_dir
+from .states import States
+from .wire import (
     MAX_FRAME,
     Ask,
     Beat,
     Cancel,
     Dying,
     Embed,
-    Event,
     Forget,
     FromEngine,
     Generate,
@@ -35,12 +37,8 @@ from .protocol import (
     Unload,
     decode_to_engine,
     encode,
-    failure,
     told,
 )
-from .spawning import WorkerSettings
-from .state_files import states_dir
-from .states import States
 
 log = logging.getLogger(__name__)
 

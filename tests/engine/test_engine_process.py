@@ -19,7 +19,8 @@ from asked import answered, finished, spec
 
 from edgespec.engine.client import Limits, WorkerEngine
 from edgespec.engine.endpoint import Endpoint
-from edgespec.engine.protocol import Finished, Generate, LoadSpec, Queued, encode
+from edgespec.engine.protocol import Finished, LoadSpec, Queued
+from edgespec.engine.wire import Generate, encode
 from edgespec.errors import ContextFullError, EngineDied, EngineError, ModelLoadError
 from edgespec.stats import TokenEvent
 from engine_faults import LOADER

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from edgespec import errors
-from edgespec.engine import protocol
-from edgespec.engine.protocol import GenerateSpec, LoadSpec, ProtocolError, Totals
+from edgespec.engine import protocol, wire
+from edgespec.engine.protocol import GenerateSpec, LoadSpec, Totals
+from edgespec.engine.wire import ProtocolError
 from edgespec.errors import EdgeSpecError, EngineError
 from edgespec.messages import Message
 from edgespec.reply import Reply
@@ -39,14 +40,14 @@ SPEC = GenerateSpec(
     messages=(Message("user", "x"),), options={"logit_bias": {3: float("-inf")}, "stop": ["a"]}, conversation="7"
 )
 ASKED = [
-    protocol.Load(1, LoadSpec(model="m", threads=2)),
-    protocol.Generate(2, LoadSpec(), SPEC),
-    protocol.Generate(2, LoadSpec(), GenerateSpec(prompt=(1, 2), deadline_s=2.0)),
-    protocol.Translate(3, LoadSpec(), GenerateSpec(prompt="text")),
-    protocol.Cancel(2),
-    protocol.Unload(4),
-    protocol.Forget(5, "7"),
-    protocol.Ask(6),
+    wire.Load(1, LoadSpec(model="m", threads=2)),
+    wire.Generate(2, LoadSpec(), SPEC),
+    wire.Generate(2, LoadSpec(), GenerateSpec(prompt=(1, 2), deadline_s=2.0)),
+    wire.Translate(3, LoadSpec(), GenerateSpec(prompt="text")),
+    wire.Cancel(2),
+    wire.Unload(4),
+    wire.Forget(5, "7"),
+    wire.Ask(6),
 ]
 EVENTS = [
     protocol.Queued(2),
@@ -74,9 +75,9 @@ EVENTS = [
 
 
 def test_messages_survive_the_wire() -> None:
-    assert protocol.decode_to_engine(protocol.encode(ASKED)) == ASKED
-    told = [protocol.Hello(1), protocol.Beat(), protocol.Dying("why"), *(protocol.told(3, event) for event in EVENTS)]
-    assert protocol.decode_from_engine(protocol.encode(told)) == told
+    assert wire.decode_to_engine(wire.encode(ASKED)) == ASKED
+    told = [wire.Hello(1), wire.Beat(), wire.Dying("why"), *(wire.told(3, event) for event in EVENTS)]
+    assert wire.decode_from_engine(wire.encode(told)) == told
 
 
 VALUES = [None, 1, [[]], [{}], [{"type": "Cancel"}], {"type": "Ask", "id": 1}, [{"type": "Cancel", "id": "x"}]]
@@ -84,16 +85,16 @@ VALUES += [[{"type": "Cancel", "id": 1, "more": 2}], [{"type": "Generate", "id":
 
 
 def test_garbage_is_refused_with_one_error() -> None:
-    frames = [b"", b"\xc1", b"GET / HTTP/1.1\r\n\r\n", protocol.encode([protocol.Hello(1)]), b"\x91" * 5000]
+    frames = [b"", b"\xc1", b"GET / HTTP/1.1\r\n\r\n", wire.encode([wire.Hello(1)]), b"\x91" * 5000]
     for frame in [*frames, *map(msgspec.msgpack.encode, VALUES)]:
         with pytest.raises(ProtocolError) as raised:
-            protocol.decode_to_engine(frame)
+            wire.decode_to_engine(frame)
         assert "\n" not in str(raised.value)
 
 
 def test_frames_with_flipped_bytes_are_messages_or_refused() -> None:
     rng = random.Random(5)
-    whole = protocol.encode(ASKED)
+    whole = wire.encode(ASKED)
     refused = 0
     for _ in range(2000):
         frame = bytearray(whole)
@@ -101,7 +102,7 @@ def test_frames_with_flipped_bytes_are_messages_or_refused() -> None:
             frame[rng.randrange(len(frame))] = rng.randrange(256)
         del frame[rng.randrange(len(frame)) if rng.random() < 0.3 else len(frame) :]
         try:
-            protocol.decode_to_engine(bytes(frame))
+            wire.decode_to_engine(bytes(frame))
         except ProtocolError:
             refused += 1
     assert refused > 1000
@@ -129,7 +130,7 @@ def test_errors_with_fields_and_foreign_ones_have_a_type_of_ours() -> None:
 
 def test_what_is_no_plain_data_is_refused_before_it_is_sent() -> None:
     with pytest.raises(errors.BadRequestError, match="plain data"):
-        protocol.encode([protocol.Generate(1, LoadSpec(), GenerateSpec(prompt="x", options={"stop": object()}))])
+        wire.encode([wire.Generate(1, LoadSpec(), GenerateSpec(prompt="x", options={"stop": object()}))])
 
 
 def test_lone_surrogates_become_replacement_characters() -> None:
