@@ -8,31 +8,31 @@ reuse and sharing at once.
 from __future__ import annotations
 
 import ctypes
-import itertools
 import threading
 import time
 from collections.abc import Sequence as TokenSequence
 from types import TracebackType
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgespec.models.memory import MICRO_BATCH, MemoryEstimate, default_context, estimate
 
-from ..errors import BadRequestError, Cancelled, ContextFullError, DecodeError, ModelLoadError
+from ..errors import BadRequestError, Cancelled, ContextFullError, DecodeError
 from ..scoring import Rows, ScoreRequest, common_prefix
 from . import binding
 from .batch import Batch
+from .checking import check
 from .interrupt import Interrupt, held_back
 from .model import Model
+from .opening import open_handle
 from .sequence import Sequence, Slot
 from .settings import LoadSettings
+from .slots import Slots
 from .states import HiddenStates
+from .views import RowsView
 from .vocab import LlamaVocab
 
 _KV_FULL, _ABORTED = 1, 2
-_NO_POOLING = 0  # each row's own hidden state, whatever the file would make of a text's
 NO_STATES = "this llama.cpp gives its hidden states or its logits, not both, so heads cannot draft for it"
 _SLOW_S = 0.1  # a decode that takes longer can be stopped in the middle, however few its tokens
 _SNAPSHOTS = 8  # longest draft on a recurrent model that can roll back
@@ -55,20 +55,31 @@ class Context:
         self.n_batch = min(settings.n_batch, self.n_ctx)
         self.max_width = min(settings.max_width, self.n_batch, self.n_ctx)
         self.n_threads = settings.n_threads
-        self._handle = self._open()
+        # Each snapshot is a whole state per sequence, so only a short draft's worth is kept; llama.cpp aborts if a
+        # micro-batch is not wider.
+        self._snapshots = max(0, min(_SNAPSHOTS, min(MICRO_BATCH, self.n_batch) - 2)) if model.recurrent else 0
+        self._handle = open_handle(
+            model, settings, n_ctx=self.n_ctx, n_batch=self.n_batch, outputs=self.max_width, snapshots=self._snapshots
+        )
         self._memory = self._lib.llama_get_memory(self._handle)
         self._states = HiddenStates(self._lib, self._handle, model.embedding_size)
         self._gives_states: bool | None = None  # tried when first asked
         self._batch = Batch(max(self.n_batch, self.max_width))
-        self._slots = [Slot(i) for i in range(settings.sequences)]
-        self._clock = itertools.count(1)
         self.turn = threading.RLock()  # held from a score() until its rows are read, by whoever shares this context
-        self._logits: tuple[int, Rows] | None = None
+        self._logits = RowsView(self.vocab.size, "logits")
         self._interrupt = Interrupt()
         self._slow = False  # the latest decode took so long that a person would notice
         self.decode_seconds = 0.0  # total wall time inside llama.cpp: what is left of a round is ours
         model.opened(self)
         self._window = int(self._lib.llama_model_n_swa(model.handle))
+        self._slots = Slots(
+            self._lib,
+            self._memory,
+            settings.sequences,
+            recurrent=model.recurrent,
+            window=self._window,
+            snapshots=self._snapshots,
+        )
         self.can_roll_back = not model.recurrent or (not self._window and self._test_rollback())
         if model.recurrent and self.can_roll_back:
             self.max_width = min(self.max_width, self._snapshots + 1)
@@ -121,10 +132,7 @@ class Context:
         with self.turn:
             self._require_open()
             sequence = Sequence(self)
-            idle = [s for s in self._slots if s.owner is None]
-            if idle:
-                best = max(idle, key=lambda s: (common_prefix(s.tokens, tokens), -len(s.tokens), -s.used))
-                self._give(best, sequence)
+            self._slots.offer(sequence, tokens)
             return sequence
 
     def score(self, requests: TokenSequence[ScoreRequest]) -> list[Rows]:
@@ -137,9 +145,9 @@ class Context:
         """
         with self.turn:
             self._require_open()
-            self._check(requests)
+            check(requests, self)
             for r in requests:
-                self._place(r.sequence, r.tokens, requests)
+                self._slots.place(r.sequence, r.tokens, requests)
             # With hidden states every token of the decode is an output, so it may hold rows alone.
             stated = any(r.states for r in requests)
             if stated and not self.gives_states:
@@ -154,7 +162,7 @@ class Context:
                 room -= missing
             self._batch.clear()
             for r in requests:
-                slot = self._slot(r.sequence)
+                slot = self._slots.of(r.sequence)
                 tail = [*r.tokens[len(slot.tokens) :], *r.drafted]
                 slot.fresh = 0  # whatever ends the decode, older snapshots are gone
                 self._batch.add(slot.id, len(slot.tokens), tail, outputs=len(r.drafted) + 1)
@@ -166,7 +174,7 @@ class Context:
             rows, start = [], 0
             logits = self._rows()
             for r in requests:
-                slot = self._slot(r.sequence)
+                slot = self._slots.of(r.sequence)
                 tail = [*r.tokens[len(slot.tokens) :], *r.drafted]
                 slot.tokens += tail
                 slot.fresh = len(tail)
@@ -185,7 +193,7 @@ class Context:
         """
         with self.turn:
             self._require_open()
-            return self._states.rows(self._slot(sequence).id)
+            return self._states.rows(self._slots.of(sequence).id)
 
     def sync(self, sequence: Sequence, tokens: TokenSequence[int], cancel: threading.Event | None = None) -> int:
         """Make one sequence's cache hold exactly `tokens`; returns the number decoded."""
@@ -193,8 +201,8 @@ class Context:
         with self.turn:
             self._require_open()
             if tokens:
-                self._check([request])
-            self._place(sequence, tokens, [request])
+                check([request], self)
+            self._slots.place(sequence, tokens, [request])
             kept = self._trim(sequence, tokens, cancel)
             self._fill(sequence, tokens, cancel, [request])
             return len(tokens) - kept
@@ -203,13 +211,13 @@ class Context:
         """Forget what follows the first `length` tokens of a sequence."""
         with self.turn:
             if sequence.slot and self._handle:
-                self._cut(sequence.slot, length)
+                self._slots.cut(sequence.slot, length)
 
     def share(self, source: Sequence, target: Sequence) -> None:
         """Put what the cache holds of `source` in the view of `target` too, which counts no tokens for it."""
         with self.turn:
             self._require_open()
-            self._lib.llama_memory_seq_cp(self._memory, self._slot(source).id, self._slot(target).id, -1, -1)
+            self._lib.llama_memory_seq_cp(self._memory, self._slots.of(source).id, self._slots.of(target).id, -1, -1)
 
     def use_threads(self, count: int) -> None:
         """Decode with so many threads from now on."""
@@ -222,7 +230,7 @@ class Context:
         """State of one sequence, as llama.cpp writes it."""
         with self.turn:
             self._require_open()
-            slot = self._slot(sequence)
+            slot = self._slots.of(sequence)
             size = self._lib.llama_state_seq_get_size(self._handle, slot.id)
             buffer = (ctypes.c_uint8 * size)()
             written = self._lib.llama_state_seq_get_data(self._handle, buffer, size, slot.id)
@@ -235,15 +243,15 @@ class Context:
         """
         with self.turn:
             self._require_open()
-            self._place(sequence, tokens, [])
-            slot = self._slot(sequence)
-            self._cut(slot, 0)
+            self._slots.place(sequence, tokens, [])
+            slot = self._slots.of(sequence)
+            self._slots.cut(slot, 0)
             buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
-            while sum(len(s.tokens) for s in self._slots) + len(tokens) > self.n_ctx:
-                if not self._evict([ScoreRequest(sequence, tokens)]):
+            while self._slots.held + len(tokens) > self.n_ctx:
+                if not self._slots.evict([ScoreRequest(sequence, tokens)]):
                     break
             taken = self._lib.llama_state_seq_set_data(self._handle, buffer, len(state), slot.id)
-            if not taken or self._end(slot) != len(tokens):
+            if not taken or self._slots.end(slot) != len(tokens):
                 self._lib.llama_memory_seq_rm(self._memory, slot.id, -1, -1)
                 raise DecodeError("this saved state cannot be restored: it belongs to another model or to other tokens")
             slot.tokens = list(tokens)
@@ -269,46 +277,11 @@ class Context:
         if not self._handle:
             raise DecodeError("this model is closed")
 
-    def _open(self) -> Any:
-        settings, params = self.settings, self._lib.llama_context_default_params()
-        params.n_ctx = self.n_ctx
-        params.n_batch = self.n_batch
-        params.n_ubatch = min(MICRO_BATCH, self.n_batch)
-        params.n_seq_max = settings.sequences
-        # Snapshots of a recurrent state, where the arch has them; llama.cpp aborts if a micro-batch is not wider.
-        # Each is a whole state per sequence, so only a short draft's worth is kept.
-        self._snapshots = max(0, min(_SNAPSHOTS, params.n_ubatch - 2)) if self.model.recurrent else 0
-        params.n_rs_seq = self._snapshots
-        params.n_outputs_max = max(self.max_width, settings.sequences)
-        params.n_threads = params.n_threads_batch = self.n_threads
-        params.flash_attn_type = settings.flash_attention
-        params.type_k = params.type_v = binding.KV_TYPES[settings.kv_type]
-        params.swa_full = True  # a sliding window that forgets cannot roll back
-        params.kv_unified = True
-        if self.model.header.metadata.get(f"{self.model.header.arch}.pooling_type"):
-            params.pooling_type = _NO_POOLING
-        params.no_perf = True
-        binding.take_errors()
-        handle = None
-        try:
-            with held_back():
-                handle = self._lib.llama_init_from_model(self.model.handle, params)
-        except BaseException:
-            if handle:
-                self._lib.llama_free(handle)
-            raise
-        if not handle:
-            raise ModelLoadError(
-                f"no context of {self.n_ctx} tokens for {self.model.path.name}: "
-                f"{binding.take_errors() or 'llama.cpp gave no reason'}; try a smaller --ctx-size"
-            )
-        return handle
-
     def _test_rollback(self) -> bool:
         """Recurrent and hybrid models may refuse to forget single tokens: try it once."""
         if self.n_batch < 3:
             return False
-        slot = self._slots[0]
+        slot = self._slots.least_used()
         self._batch.clear()
         self._batch.add(slot.id, 0, [0, 0, 0], outputs=1)
         self._decode([], [])
@@ -318,8 +291,8 @@ class Context:
 
     def _test_states(self) -> bool:
         """Are the logits of a token the same with hidden states, and not what an earlier decode left there?"""
-        slot, rows = min(self._slots, key=lambda s: s.used), []
-        self._cut(slot, 0)
+        slot, rows = self._slots.least_used(), []
+        self._slots.cut(slot, 0)
         for token, on in ((0, False), (min(1, self.vocab.size - 1), False), (0, True)):
             self._batch.clear()
             self._batch.add(slot.id, 0, [token], outputs=1)
@@ -329,72 +302,6 @@ class Context:
             self._lib.llama_memory_seq_rm(self._memory, slot.id, -1, -1)
         return bool(np.allclose(rows[0], rows[2], rtol=1e-3, atol=1e-3))
 
-    def _check(self, requests: TokenSequence[ScoreRequest]) -> None:
-        """llama.cpp aborts, or returns a bare -1, on what is refused here."""
-        size = self.vocab.size
-        for r in requests:
-            if not r.tokens:
-                raise BadRequestError("nothing to score: a sequence needs at least one token")
-            new = r.tokens[common_prefix(r.sequence.cached, r.tokens) :]  # what is cached was checked before
-            for token in (*new, *r.drafted):
-                if not 0 <= token < size:
-                    self.vocab.check(token)
-            if len(r.tokens) + len(r.drafted) > self.n_ctx:
-                raise ContextFullError(
-                    f"{len(r.tokens) + len(r.drafted)} tokens do not fit the context of {self.n_ctx}; "
-                    "shorten the text or raise --ctx-size",
-                    needed=len(r.tokens) + len(r.drafted),
-                    available=self.n_ctx,
-                )
-        width = sum(len(r.drafted) + 1 for r in requests)
-        if width > self.max_width:
-            raise BadRequestError(f"{width} rows asked for in one decode; this context gives {self.max_width}")
-        if len({id(r.sequence) for r in requests}) < len(requests):
-            raise BadRequestError("one sequence is asked for twice in one decode; give each request its own")
-        if len(requests) > self.max_sequences:
-            raise BadRequestError(f"{len(requests)} sequences in one decode; this context takes {self.max_sequences}")
-
-    def _slot(self, sequence: Sequence) -> Slot:
-        if sequence.slot is None:
-            raise DecodeError("this sequence holds no cache; score it first")
-        return sequence.slot
-
-    def _give(self, slot: Slot, sequence: Sequence) -> None:
-        if slot.owner is not None:
-            slot.owner.slot = None
-        slot.owner, sequence.slot = sequence, slot
-
-    def _place(self, sequence: Sequence, tokens: TokenSequence[int], requests: TokenSequence[ScoreRequest]) -> None:
-        """Make sure the sequence has a slot: an idle one, else the one least recently used by others."""
-        if sequence.slot is None:
-            busy = {id(r.sequence) for r in requests}
-            free = [s for s in self._slots if s.owner is None or id(s.owner) not in busy]
-            idle = [s for s in free if s.owner is None]
-            if idle:
-                slot = max(idle, key=lambda s: (common_prefix(s.tokens, tokens), -len(s.tokens), -s.used))
-            else:
-                slot = min(free, key=lambda s: s.used)
-            self._give(slot, sequence)
-        self._slot(sequence).used = next(self._clock)
-
-    def _cut(self, slot: Slot, length: int) -> None:
-        """Drop a slot's tokens from `length` on; all of them where the model cannot drop some."""
-        end = self._end(slot)
-        if end > length:
-            # A sliding window's older cells go to whoever needs room, and are not in saved states.
-            start = self._lib.llama_memory_seq_pos_min(self._memory, slot.id) if self._window else 0
-            able = start <= max(0, length - self._window)
-            if self.model.recurrent:
-                # Snapshots cover the last decode but its first token, once; llama.cpp says yes to more and
-                # then decodes from a stale state.
-                able = length == 0 or end - length <= min(self._snapshots, slot.fresh - 1)
-                slot.fresh = 0
-            if not able or not self._lib.llama_memory_seq_rm(self._memory, slot.id, length, -1):
-                self._lib.llama_memory_seq_rm(self._memory, slot.id, -1, -1)
-                length = 0
-        # Ctrl+C between a call to llama.cpp and its bookkeeping leaves the two apart: what both have counts.
-        del slot.tokens[min(length, end) :]
-
     def _pad(self, slot: Slot, tail: TokenSequence[int]) -> bool:
         """Add rows behind the last sequence where a wider decode is the faster one (Model.padding).
 
@@ -402,23 +309,19 @@ class Context:
         """
         size = self._batch.size
         more = self.model.padding.get(size, size) - size
-        held = sum(len(s.tokens) for s in self._slots) + size
+        held = self._slots.held + size
         if not more or held + more > self.n_ctx or self._batch.rows + more > self.max_width:
             return False
         outputs = more if self._batch.rows == size else 0
         self._batch.add(slot.id, len(slot.tokens) + len(tail), [tail[-1]] * more, outputs=outputs)
         return True
 
-    def _end(self, slot: Slot) -> int:
-        """Tokens that llama.cpp holds for a slot."""
-        return int(self._lib.llama_memory_seq_pos_max(self._memory, slot.id)) + 1
-
     def _trim(self, sequence: Sequence, tokens: TokenSequence[int], cancel: threading.Event | None) -> int:
         """Cut the cache to its common prefix with `tokens`; returns that prefix's length."""
         if cancel is not None and cancel.is_set():
             raise Cancelled("cancelled")
-        slot = self._slot(sequence)
-        self._cut(slot, common_prefix(slot.tokens, tokens))
+        slot = self._slots.of(sequence)
+        self._slots.cut(slot, common_prefix(slot.tokens, tokens))
         return len(slot.tokens)
 
     def _fill(
@@ -429,7 +332,7 @@ class Context:
         requests: TokenSequence[ScoreRequest],
     ) -> None:
         """Decode what the cache lacks of `tokens`, in chunks, without logits."""
-        slot = self._slot(sequence)
+        slot = self._slots.of(sequence)
         while len(slot.tokens) < len(tokens):
             chunk = list(tokens[len(slot.tokens) : len(slot.tokens) + self.n_batch])
             slot.fresh = 0
@@ -476,29 +379,11 @@ class Context:
             if code != _KV_FULL and self.model.recurrent:
                 # An unfinished decode has run over the state, and llama.cpp takes its snapshots for good.
                 for r in requests:
-                    self._cut(self._slot(r.sequence), 0)
-            for slot in self._slots:
-                self._cut(slot, len(slot.tokens))
-            if code != _KV_FULL or not self._evict(requests):
+                    self._slots.cut(self._slots.of(r.sequence), 0)
+            self._slots.settle()
+            if code != _KV_FULL or not self._slots.evict(requests):
                 return code
-
-    def _evict(self, requests: TokenSequence[ScoreRequest]) -> bool:
-        """Make room: empty the least recently used cache that this decode does not need."""
-        busy = {id(r.sequence) for r in requests}
-        spare = [s for s in self._slots if s.tokens and (s.owner is None or id(s.owner) not in busy)]
-        if not spare:
-            return False
-        self._cut(min(spare, key=lambda s: s.used), 0)
-        return True
 
     def _rows(self) -> Rows:
         """The logits of the last decode, shape (rows, vocab.size), without a copy."""
-        pointer = self._lib.llama_get_logits(self._handle)
-        address = ctypes.cast(pointer, ctypes.c_void_p).value
-        if not address:
-            raise DecodeError("llama.cpp gave no logits")
-        if self._logits is None or self._logits[0] != address or len(self._logits[1]) < self._batch.rows:
-            count = self._batch.rows * self.vocab.size
-            flat: NDArray[np.float32] = np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
-            self._logits = (address, flat.reshape(self._batch.rows, self.vocab.size))
-        return self._logits[1][: self._batch.rows]
+        return self._logits.rows(self._lib.llama_get_logits(self._handle), self._batch.rows)

@@ -7,14 +7,11 @@ are asked for, and chunks of a prompt are decoded with them off. Off, nothing is
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..errors import BadRequestError, DecodeError
+from ..errors import BadRequestError
 from ..scoring import Rows
+from .views import RowsView
 
 
 class HiddenStates:
@@ -22,10 +19,10 @@ class HiddenStates:
 
     def __init__(self, lib: Any, handle: Any, size: int) -> None:
         """size: numbers of one state."""
-        self._lib, self._handle, self._size = lib, handle, size
+        self._lib, self._handle = lib, handle
         self._on = False
         self._spans: dict[int, tuple[int, int]] = {}
-        self._view: tuple[int, Rows] | None = None
+        self._view = RowsView(size, "hidden states")
 
     def switch(self, on: bool) -> None:
         """Whether the next decode gives states; those of the decodes before are gone."""
@@ -44,13 +41,4 @@ class HiddenStates:
         if slot not in self._spans:
             raise BadRequestError("no hidden states were asked for; score with ScoreRequest(states=True)")
         start, count = self._spans[slot]
-        pointer = self._lib.llama_get_embeddings(self._handle)
-        address = ctypes.cast(pointer, ctypes.c_void_p).value
-        if not address:
-            raise DecodeError("llama.cpp gave no hidden states")
-        end = start + count
-        if self._view is None or self._view[0] != address or len(self._view[1]) < end:
-            numbers = (ctypes.c_float * (end * self._size)).from_address(address)
-            flat: NDArray[np.float32] = np.ctypeslib.as_array(numbers)
-            self._view = (address, flat.reshape(end, self._size))
-        return self._view[1][start:end]
+        return self._view.rows(self._lib.llama_get_embeddings(self._handle), start + count)[start:]
