@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 
-import template_files
-from running_server import MODEL, Running, running
+from running_server import MODEL, Running
 
 WEATHER: dict[str, Any] = {
     "type": "function",
@@ -21,13 +19,6 @@ WEATHER: dict[str, Any] = {
 }
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"place": "Züri"}}\n</tool_call>'
 SAID = f"Let me look.\n{CALL}"
-
-
-@pytest.fixture(scope="module")
-def hermes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Says what the user said last."""
-    with running(template_files.written(tmp_path_factory.mktemp("hermes"), template_files.HERMES)) as server:
-        yield server
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,6 @@ CALL = 'Let me look.\n<tool_call>\n{"name": "weather", "arguments": {"place": "Z
 
 def asked(text: str) -> list[Any]:
     return [{"role": "user", "content": text}]
-
-
-@pytest.fixture(scope="module")
-def hermes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Says what the user said last."""
-    with running(template_files.written(tmp_path_factory.mktemp("hermes"), template_files.HERMES)) as server:
-        yield server
 
 
 @pytest.mark.parametrize("stream", [False, True])
