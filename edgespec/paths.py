@@ -28,7 +28,7 @@ def user_path(name: str) -> Path:
         return path
     try:
         return path.expanduser()
-    except RuntimeError:  # nobody's home
+    except (RuntimeError, ValueError):  # nobody's home, or no name that anybody can have
         return path
 
 

@@ -38,6 +38,7 @@ class MessageView(Vertical, can_focus=True):
     MessageView > .error { height: auto; color: $text-error; }
     MessageView > TokenView { height: auto; }
     MessageView:ansi > .title { color: ansi_default; }
+    MessageView:ansi MarkdownTable { background: ansi_default; }
     """
     BINDINGS: ClassVar[list[BindingType]] = message_bindings()
 

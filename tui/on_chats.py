@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import BadRequestError
-from ..paths import write_whole
 from . import export
 from .background import in_thread
 from .labels import line, whole_number
@@ -101,5 +100,5 @@ async def write_export(chat: ChatScreen, argument: str) -> None:
         raise BadRequestError("there is nothing to export yet; write a message first")
     path = export.target(argument, chat.session.id)
     text = export.rendered(chat.session, path)
-    await in_thread(lambda: write_whole(path, text))
+    await in_thread(lambda: export.write(path, text))
     chat.say(f"written: {path}")

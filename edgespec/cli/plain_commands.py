@@ -14,7 +14,6 @@ from ..chat_settings import SETTINGS, UNSET
 from ..chat_turn import Turn
 from ..errors import BadRequestError
 from ..history import Message
-from ..paths import write_whole
 
 if TYPE_CHECKING:
     from .plain_chat import PlainChat
@@ -137,7 +136,7 @@ def _export(chat: PlainChat, argument: str) -> None:
     if chat.session.id is None:
         raise BadRequestError("there is nothing to export yet; write a message first")
     path = export.target(argument, chat.session.id)
-    write_whole(path, export.rendered(chat.session, path))
+    export.write(path, export.rendered(chat.session, path))
     chat.note(f"written: {line(str(path), 400)}")
 
 

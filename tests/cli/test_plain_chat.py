@@ -93,6 +93,7 @@ def test_a_whole_conversation(chat: Callable[..., Terminal], env: Mapping[str, s
     say("/help edit", "/edit TEXT")
     say("/hlep", "did you mean /help?")
     say(f"/export {tmp_path / 'birds.md'}", "written: ")
+    say(f"/export {tmp_path / 'birds.md' / 'more.md'}", "cannot be written")
     say("/delete", "deleted")
     say("/undo", "Birds")
     say("/model scripted:echo?template=no", "edgespec: scripted-echo.gguf has no chat template")

@@ -112,8 +112,10 @@ def test_files_go_with_the_message(history: Path, tmp_path: Path) -> None:
         async with chatting(history) as chat:
             await command(chat, f"/attach {tmp_path / 'picture.png'}")
             await chat.until(lambda: "is no text" in chat.said)
-            await command(chat, "/attach ~nobody-of-this-name/notes.txt")
-            await chat.until(lambda: "no such file" in chat.said)
+            for name in ("~nobody-of-this-name/notes.txt", "~\ud8ad"):
+                await command(chat, f"/attach {name}")
+                await chat.until(lambda: "no such file" in chat.said)
+                chat.app.clear_notifications()
             await command(chat, f"/attach {tmp_path / 'notes.txt'}")
             await chat.until(lambda: "attached: notes.txt" in chat.shown)
             await chat.ask("what is this?")
@@ -131,6 +133,11 @@ def test_exports_are_markdown_or_json(history: Path, tmp_path: Path, monkeypatch
             await command(chat, "/export")
             await command(chat, "/export all.json")
             await chat.until(lambda: (tmp_path / "all.json").exists())
+            (tmp_path / "file").touch()
+            for name in ("file/in-a-file.md", str(tmp_path), "y" * 300, "~\ud8ad.md"):
+                await command(chat, f"/export {name}")
+                await chat.until(lambda: "cannot be written" in chat.said)
+                chat.app.clear_notifications()
 
     run(test())
     assert "hello" in (tmp_path / "chat-1.md").read_text("utf-8")

@@ -81,7 +81,8 @@ def test_a_path_may_begin_in_the_home_folder(home: Path, monkeypatch: pytest.Mon
     for variable in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(variable, str(home))
     assert parse("~/m.gguf") == PathName(home / "m.gguf")
-    assert parse("~nobody-of-this-name/m.gguf") == PathName(Path("~nobody-of-this-name/m.gguf"))
+    for nobody in ("~nobody-of-this-name/m.gguf", "~\ud8ad/m.gguf"):
+        assert parse(nobody) == PathName(Path(nobody))
 
 
 @pytest.mark.parametrize(
