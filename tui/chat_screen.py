@@ -23,6 +23,7 @@ from .actions import ACTIONS
 from .attachments import Attachment, with_attachments
 from .background import in_thread
 from .chat_layout import ChatLayout
+from .collecting import no_full_collections
 from .completion import completed
 from .composer import Composer
 from .keys import screen_bindings
@@ -189,17 +190,9 @@ class ChatScreen(ChatLayout):
 
     async def _follow(self, feed: ReplyFeed, view: MessageView, asked: MessageView | None, question: str) -> None:
         """Show an answer as it comes."""
-        pace = Pace()
         try:
-            while True:
-                await self._look(pace)
-                update = feed.take()
-                if asked is not None and update.turn is not None and update.turn.question is not None:
-                    asked.know(update.turn.question)
-                    self.app.shows(self.session)  # type: ignore[attr-defined]  # ChatApp has it
-                await self._show(update, view)
-                if update.ended:
-                    break
+            with no_full_collections():
+                update = await self._shown(feed, view, asked)
             await view.finish()
             await self._ended(update, view)
             path = self.session.messages
@@ -212,6 +205,19 @@ class ChatScreen(ChatLayout):
             await self._next()
         else:
             self.unqueue()
+
+    async def _shown(self, feed: ReplyFeed, view: MessageView, asked: MessageView | None) -> Update:
+        """Show all of an answer; returns the last of it."""
+        pace = Pace()
+        while True:
+            await self._look(pace)
+            update = feed.take()
+            if asked is not None and update.turn is not None and update.turn.question is not None:
+                asked.know(update.turn.question)
+                self.app.shows(self.session)  # type: ignore[attr-defined]  # ChatApp has it
+            await self._show(update, view)
+            if update.ended:
+                return update
 
     async def _look(self, pace: Pace) -> None:
         """Wait for the next look at the answer; one that was stopped is looked at soon."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 
 FASTEST_S, SLOWEST_S = 0.1, 0.8
-SHARE = 0.035  # of one core, for the screen's thread; the threads that take and save the answer need a little too
+SHARE = 0.03  # of one core, for the screen's thread; the threads that take and save the answer need a little too
 
-_STEPS = 0.7, 1.4  # by which the pace changes at most
 _MEMORY = 0.9  # one look is cheap and the next, with another line, costs ten times as much: their mean is what counts
 
 
@@ -15,18 +14,13 @@ class Pace:
     """Of one answer. Counts the processor's time of the thread that calls it."""
 
     def __init__(self) -> None:
-        self._wait = FASTEST_S
-        self._processor, self._clock = time.thread_time(), time.monotonic()
-        self._used = self._passed = 0.0  # of the processor and of the clock, later looks count more
+        self._processor = time.thread_time()
+        self._used = self._looks = 0.0  # of the processor, and how often; later looks count more
 
     def wait(self) -> float:
-        """Seconds until the next look."""
-        processor, clock = time.thread_time(), time.monotonic()
+        """Seconds until the next look: so many that looks as dear as the latest ones keep to the share."""
+        processor = time.thread_time()
         self._used = _MEMORY * self._used + processor - self._processor
-        self._passed = _MEMORY * self._passed + clock - self._clock
-        if self._passed > 0:
-            share = self._used / self._passed
-            self._wait *= min(_STEPS[1], max(_STEPS[0], share / SHARE))
-            self._wait = min(SLOWEST_S, max(FASTEST_S, self._wait))
-        self._processor, self._clock = processor, clock
-        return self._wait
+        self._looks = _MEMORY * self._looks + 1
+        self._processor = processor
+        return min(SLOWEST_S, max(FASTEST_S, self._used / self._looks / SHARE))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+from pathlib import Path
+
 import pytest
+from chats import chatting, run
 
 from edgespec.tui import pace
+from edgespec.tui.collecting import no_full_collections
 from edgespec.tui.pace import FASTEST_S, SHARE, SLOWEST_S, Pace
 
 
@@ -49,3 +54,28 @@ def test_it_is_never_too_fast_or_too_slow(monkeypatch: pytest.MonkeyPatch) -> No
             clocks.clock += wait
             clocks.spend(cost)
         assert wait == end
+
+
+def test_no_full_collection_while_an_answer_comes(history: Path) -> None:
+    """Each would stop the screen: keys wait for it."""
+
+    async def test() -> None:
+        async with chatting(history, model="scripted:echo?decodes_per_s=20") as chat:
+            usual = gc.get_threshold()
+            chat.composer.text = "one two three four five"
+            await chat.press("enter")
+            await chat.until(lambda: gc.get_threshold()[2] > 1_000_000)
+            await chat.until(lambda: not chat.screen.busy and len(chat.texts) == 2)
+            assert gc.get_threshold() == usual
+
+    run(test())
+
+
+def test_thresholds_come_back_when_the_last_of_several_answers_ends() -> None:
+    usual = gc.get_threshold()
+    with no_full_collections():
+        with no_full_collections():
+            pass
+        assert gc.get_threshold() == (*usual[:2], gc.get_threshold()[2])
+        assert gc.get_threshold() != usual
+    assert gc.get_threshold() == usual
