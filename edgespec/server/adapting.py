@@ -71,17 +71,16 @@ def _variables(wanted: Wanted, dialect: Dialect) -> dict[str, Any]:
             raise _refused("chat_template_kwargs", f"this model's template has no variable {name[:60]!r} to set{hint}")
     if wanted.effort is None:
         return variables
+    field = "reasoning" if "reasoning" in wanted.given else "reasoning_effort"
     if wanted.effort == "none":
         if dialect.switch is not None:
             variables.setdefault(dialect.switch, False)
         elif dialect.thought is not None:
-            raise _refused(
-                "reasoning_effort", "reasoning_effort cannot be none: this model's template cannot turn it off"
-            )
+            raise _refused(field, f"{field} cannot be none: this model's template cannot turn it off")
     elif "reasoning_effort" in dialect.variables:
         variables.setdefault("reasoning_effort", wanted.effort)
     else:
-        raise _refused("reasoning_effort", "this model's template knows no reasoning_effort but none; leave it out")
+        raise _refused(field, f"this model's template knows no {field} but none; leave it out")
     return variables
 
 

@@ -164,6 +164,15 @@ def reasoning_format(name: str, value: Any) -> bool:
     return bool(value != "none")
 
 
+def reasoning(name: str, value: Any) -> str | None:
+    """The effort of an object for /v1/responses. A summary of thoughts is never made: they come whole."""
+    for key in mapping(name, value):
+        if key not in ("effort", "summary", "generate_summary"):
+            raise BadRequestError(f"{name}.{str(key)[:40]} is not supported; give effort")
+    effort = value.get("effort")
+    return None if effort is None else text(f"{name}.effort", effort)
+
+
 def prompt(name: str, value: Any) -> str | tuple[int, ...]:
     """One text, or one list of token ids; also alone in a list."""
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str | list):

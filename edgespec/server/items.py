@@ -1,4 +1,4 @@
-"""`input` of a response: a text, or a list of messages, calls and their results. And `tools` in that form."""
+"""`input` of a response: a text, or a list of messages, thoughts, calls and their results. And `tools` in that form."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ _OF_KIND: Mapping[str, tuple[str, ...]] = {
     "message": ("role", "content"),
     "function_call": ("call_id", "name", "arguments"),
     "function_call_output": ("call_id", "output"),
+    "reasoning": ("content", "summary", "encrypted_content"),
 }
 _ALWAYS = ("type", "id", "status")
-_PARTS = ("input_text", "output_text", "text")
+_THOUGHT = {"role", "reasoning_content"}  # of an assistant, before what it says
+_PARTS = ("input_text", "output_text", "text", "reasoning_text")
 _NESTED = ("name", "description", "parameters", "strict")  # what chat has within `function`
 
 
 def items(name: str, value: Any) -> tuple[Message, ...]:
-    """Calls become part of the assistant's message before them. Raises BadRequestError with the place."""
+    """Calls become part of the assistant's message before them, thoughts of the one after them. Raises BadRequestError
+    with the place."""
     if isinstance(value, str):
         return parse_messages([{"role": "user", "content": value}])
     if not isinstance(value, list) or not value:
@@ -32,11 +35,17 @@ def items(name: str, value: Any) -> tuple[Message, ...]:
     places: list[int] = []  # of each message, its item
     for i, item in enumerate(value):
         one = _item(f"{name}[{i}]", item)
-        if "tool_calls" in one and found and found[-1]["role"] == "assistant":
+        if found and set(found[-1]) == _THOUGHT:
+            thought = found.pop()
+            places.pop()
+            one = {**thought, **one} if one["role"] == "assistant" else one
+        elif "tool_calls" in one and found and found[-1]["role"] == "assistant":
             found[-1].setdefault("tool_calls", []).extend(one["tool_calls"])
             continue
         found.append(one)
         places.append(i)
+    if set(found[-1]) == _THOUGHT and len(found) > 1:
+        found.pop()  # nothing was said after it
     try:
         return parse_messages([message(one) for one in found])
     except BadRequestError as error:
@@ -55,6 +64,8 @@ def _item(where: str, item: Any) -> dict[str, Any]:
             raise BadRequestError(f"{where}.{str(key)[:40]} is not supported; give {' and '.join(fields)}")
     if kind == "message":
         return {"role": item.get("role"), "content": _joined(f"{where}.content", item.get("content"))}
+    if kind == "reasoning":
+        return {"role": "assistant", "reasoning_content": _joined(f"{where}.content", item.get("content") or [])}
     call_id = text(f"{where}.call_id", item.get("call_id"))
     if kind == "function_call_output":
         output = _joined(f"{where}.output", item.get("output"))

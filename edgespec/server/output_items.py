@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ..messages import ToolCall
 from .pieces import Piece, entries
@@ -17,15 +17,14 @@ class TextItem:
 
     id: str
     index: int
-    logprobs: bool
+    logprobs: bool = False
     text: str = ""
     pieces: list[Piece] = field(default_factory=list)
     status: str = "in_progress"
 
     def begun(self) -> list[Event]:
-        item = {"id": self.id, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
         return [
-            ("response.output_item.added", {"output_index": self.index, "item": item}),
+            ("response.output_item.added", {"output_index": self.index, "item": self._item([])}),
             ("response.content_part.added", {**self._place(), "part": self._part()}),
         ]
 
@@ -33,26 +32,48 @@ class TextItem:
         self.text += piece.text
         if self.logprobs:
             self.pieces.append(piece)
-        told = entries([piece]) if self.logprobs else []
-        return "response.output_text.delta", {**self._place(), "delta": piece.text, "logprobs": told}
+        told = {"logprobs": entries([piece]) if self.logprobs else []}
+        return f"response.{self._kind}.delta", {**self._place(), "delta": piece.text, **self._beside(told)}
 
     def ended(self) -> list[Event]:
-        part = self._part()
+        told = {"logprobs": entries(self.pieces)}
         return [
-            ("response.output_text.done", {**self._place(), "text": self.text, "logprobs": part["logprobs"]}),
-            ("response.content_part.done", {**self._place(), "part": part}),
+            (f"response.{self._kind}.done", {**self._place(), "text": self.text, **self._beside(told)}),
+            ("response.content_part.done", {**self._place(), "part": self._part()}),
             ("response.output_item.done", {"output_index": self.index, "item": self.to_json()}),
         ]
 
     def to_json(self) -> dict[str, Any]:
+        return self._item([self._part()])
+
+    _kind: ClassVar[str] = "output_text"
+
+    def _item(self, content: list[dict[str, Any]]) -> dict[str, Any]:
         head = {"id": self.id, "type": "message", "status": self.status, "role": "assistant"}
-        return {**head, "content": [self._part()]}
+        return {**head, "content": content}
 
     def _part(self) -> dict[str, Any]:
-        return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": entries(self.pieces)}
+        told = {"annotations": [], "logprobs": entries(self.pieces)}
+        return {"type": self._kind, "text": self.text, **self._beside(told)}
+
+    def _beside(self, told: dict[str, Any]) -> dict[str, Any]:
+        """What stands beside the text itself."""
+        return told
 
     def _place(self) -> dict[str, Any]:
         return {"item_id": self.id, "output_index": self.index, "content_index": 0}
+
+
+class ThoughtItem(TextItem):
+    """What the model thinks before it says something."""
+
+    _kind = "reasoning_text"
+
+    def _item(self, content: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"id": self.id, "type": "reasoning", "status": self.status, "summary": [], "content": content}
+
+    def _beside(self, told: dict[str, Any]) -> dict[str, Any]:
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""POST /v1/responses: text in, text and calls out. Nothing is stored, so a response cannot be asked for again."""
+"""POST /v1/responses: text in, text, thoughts and calls out. Nothing is stored: no response can be asked for again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..reply import Reply
 from . import sse
 from .errors import ApiError
 from .forms import Heading
-from .output_items import CallItem, Item, TextItem
+from .output_items import CallItem, Item, TextItem, ThoughtItem
 from .pieces import Piece, timings
-from .reading import Called, Part, Reader, Said
+from .reading import Called, Part, Reader, Said, Thought
 from .schema import RESPONSES, Wanted, read_fields, required
 from .tools import checked_choice
 
@@ -52,6 +52,9 @@ def read_response(body: Mapping[str, Any]) -> Wanted:
         tools=tools,
         choice=choice,
         several=values.get("parallel_tool_calls", False),
+        apart=values.get("reasoning_format", True) and not logprobs,
+        effort=values.get("reasoning"),
+        variables=values.get("chat_template_kwargs", {}),
     )
 
 
@@ -64,7 +67,7 @@ class ResponseForm:
         self._reader = Reader(wanted.reading)
         self._number = 0
         self._items: list[Item] = []
-        self._open: TextItem | None = None  # the last item, while text comes
+        self._open: TextItem | None = None  # the last item, while its text comes
 
     def whole(self, reply: Reply, pieces: list[Piece], reused: int) -> dict[str, Any]:
         for piece in pieces:
@@ -75,7 +78,7 @@ class ResponseForm:
     def begin(self) -> list[bytes]:
         response = self._response("in_progress")
         frames = [self._event(f"response.{what}", response=response) for what in ("created", "in_progress")]
-        return frames + (self._begin_text() if self._plain else [])
+        return frames + (self._begin(TextItem) if self._plain else [])
 
     def more(self, piece: Piece) -> list[bytes]:
         return self._take(piece)
@@ -96,47 +99,48 @@ class ResponseForm:
     def _take(self, piece: Piece) -> list[bytes]:
         if not self._plain:
             return self._tell(self._reader.push(piece.text))
-        frames = [] if self._open else self._begin_text()
-        assert self._open is not None
-        return [*frames, *self._say(self._open, piece)]
+        return self._say(TextItem, piece)
 
     def _finish(self, reply: Reply) -> list[bytes]:
         """The answer has ended."""
         frames = [] if self._plain else self._tell(self._reader.finish())
         if not self._items:  # nothing was said at all
-            frames += self._begin_text()
-        if self._open is not None:
-            if self._plain:
-                self._open.text = reply.text  # with what came with no token
-            frames += self._end_text("incomplete" if reply.finish_reason == "length" else "completed")
-        return frames
+            frames += self._begin(TextItem)
+        if self._plain and self._open is not None:
+            self._open.text = reply.text  # with what came with no token
+        return frames + self._end("incomplete" if reply.finish_reason == "length" else "completed")
 
     def _tell(self, parts: list[Part]) -> list[bytes]:
         frames: list[bytes] = []
         for part in parts:
             match part:
                 case Called(call):
-                    frames += self._end_text("completed")
+                    frames += self._end("completed")
                     item = CallItem(f"fc_{self._heading.id}_{len(self._items)}", len(self._items), call)
                     self._items.append(item)
                     frames += [self._event(type, **data) for type, data in item.told()]
                 case Said(text):
-                    frames += [] if self._open else self._begin_text()
-                    assert self._open is not None
-                    frames += self._say(self._open, Piece(text, None))
+                    frames += self._say(TextItem, Piece(text, None))
+                case Thought(text):
+                    frames += self._say(ThoughtItem, Piece(text, None))
         return frames
 
-    def _begin_text(self) -> list[bytes]:
+    def _say(self, kind: type[TextItem], piece: Piece) -> list[bytes]:
+        """More of the last item, if it is of this kind, else of a new one."""
+        frames = [] if type(self._open) is kind else self._begin(kind)
+        assert self._open is not None
+        type_, data = self._open.more(piece)
+        return [*frames, self._event(type_, **data)]
+
+    def _begin(self, kind: type[TextItem]) -> list[bytes]:
+        frames = self._end("completed")
         number = f"_{len(self._items)}" if self._items else ""
-        self._open = TextItem(f"msg_{self._heading.id}{number}", len(self._items), logprobs=self._wanted.logprobs)
+        prefix = "msg" if kind is TextItem else "rs"
+        self._open = kind(f"{prefix}_{self._heading.id}{number}", len(self._items), logprobs=self._wanted.logprobs)
         self._items.append(self._open)
-        return [self._event(type, **data) for type, data in self._open.begun()]
+        return frames + [self._event(type, **data) for type, data in self._open.begun()]
 
-    def _say(self, item: TextItem, piece: Piece) -> list[bytes]:
-        type, data = item.more(piece)
-        return [self._event(type, **data)]
-
-    def _end_text(self, status: str) -> list[bytes]:
+    def _end(self, status: str) -> list[bytes]:
         item, self._open = self._open, None
         if item is None:
             return []
@@ -157,7 +161,9 @@ class ResponseForm:
                 "input_tokens": reply.stats.prompt_tokens,
                 "input_tokens_details": {"cached_tokens": reused},
                 "output_tokens": reply.stats.completion_tokens,
-                "output_tokens_details": {"reasoning_tokens": 0},
+                "output_tokens_details": {
+                    "reasoning_tokens": min(self._reader.thought_tokens, reply.stats.completion_tokens)
+                },
                 "total_tokens": reply.stats.prompt_tokens + reply.stats.completion_tokens,
             },
             timings=timings(reply, reused),
@@ -179,7 +185,7 @@ class ResponseForm:
             "output": [],
             "parallel_tool_calls": False,
             "previous_response_id": None,
-            "reasoning": {"effort": None, "summary": None},
+            "reasoning": {"effort": self._wanted.effort, "summary": None},
             "store": False,
             "temperature": None,
             "text": {"format": {"type": "text"}},

@@ -99,3 +99,66 @@ def test_what_a_template_does_not_know_is_refused(echo: Running, tmp_path: Path)
     assert echo.chat("x", reasoning_effort="none").status == 200
     with running(template_files.written(tmp_path, template_files.THINKS_ITSELF)) as server:
         assert server.chat("x", reasoning_effort="none").error["param"] == "reasoning_effort"
+
+
+def test_a_response_has_thoughts_as_an_item(thinking: Running) -> None:
+    with thinking.client() as client:
+        answer: Any = client.responses.create(model=MODEL, input=ANSWER)
+    thought, said = answer.output
+    assert (thought.type, thought.status, thought.summary) == ("reasoning", "completed", [])
+    assert [(part.type, part.text) for part in thought.content] == [("reasoning_text", "One and one.")]
+    assert (said.type, answer.output_text) == ("message", "Two.")
+    assert len("One") < answer.usage.output_tokens_details.reasoning_tokens < answer.usage.output_tokens - len("Tw.")
+
+
+def test_a_stream_tells_of_thoughts_before_the_text(thinking: Running) -> None:
+    with thinking.client() as client:
+        events: list[Any] = list(client.responses.create(model=MODEL, input=ANSWER, stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    kinds = [event.type.removeprefix("response.") for event in events]
+    thought = "".join(event.delta for event in events if event.type == "response.reasoning_text.delta")
+    done = [event.text for event in events if event.type == "response.reasoning_text.done"]
+    assert (thought, done) == ("One and one.", ["One and one."])
+    assert kinds.index("reasoning_text.done") < kinds.index("output_text.delta")
+    assert kinds.count("output_item.added") == kinds.count("output_item.done") == 2
+    assert [item.type for item in events[-1].response.output] == ["reasoning", "message"]
+
+
+def test_a_thought_that_is_cut_short_is_incomplete(thinking: Running) -> None:
+    answer = thinking.post({"input": ANSWER, "max_output_tokens": 9}, "/v1/responses").json
+    (thought,) = answer["output"]
+    assert (answer["status"], thought["type"], thought["status"]) == ("incomplete", "reasoning", "incomplete")
+    assert "One and one.".startswith(thought["content"][0]["text"])
+
+
+def test_a_response_without_thoughts_apart(switched: Running) -> None:
+    for fields in ({"reasoning_format": "none"}, {"include": ["message.output_text.logprobs"]}):
+        answer = switched.post({"input": ANSWER, **fields}, "/v1/responses").json
+        (said,) = answer["output"]
+        assert said["content"][0]["text"] in ANSWER
+        assert "</think>" in said["content"][0]["text"]
+    for fields in ({"reasoning": {"effort": "none"}}, {"chat_template_kwargs": {"enable_thinking": False}}):
+        answer = switched.post({"input": "Two.", **fields}, "/v1/responses").json
+        assert [item["type"] for item in answer["output"]] == ["message"]
+        assert answer["reasoning"]["effort"] == fields.get("reasoning", {}).get("effort")
+
+
+def test_thoughts_of_a_response_that_are_sent_back(switched: Running) -> None:
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm"}]}
+    back: list[Any] = [
+        {"role": "user", "content": "<think>\nand"},
+        thought,
+        {"role": "assistant", "content": "Two."},
+        {"type": "function_call_output", "call_id": "c", "output": "!"},
+        thought,  # the answer to it was lost
+    ]
+    first, second = switched.post({"input": back}, "/v1/responses").json["output"]
+    assert (second["content"][0]["text"], first["content"][0]["text"]) == ("Two.!", "and<think>Hm")
+    for reasoning, param in (
+        ({"effort": 1}, "reasoning.effort"),
+        ({"level": "low"}, "reasoning.level"),
+        ("", "reasoning"),
+    ):
+        assert switched.post({"input": "x", "reasoning": reasoning}, "/v1/responses").error["param"] == param
+    refused = switched.post({"input": "x", "reasoning": {"effort": "low"}}, "/v1/responses")
+    assert (refused.status, refused.error["param"]) == (400, "reasoning")
