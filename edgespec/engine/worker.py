@@ -42,7 +42,7 @@ from .wire import (
 
 log = logging.getLogger(__name__)
 
-_TOGETHER_S = 0.02  # tokens of so long go in one frame: waking a front end for each would slow the model down
+_TOGETHER_S = 0.05  # tokens of so long go in one frame: waking a front end for each would slow the model down
 _MOST_CLIENTS = 64
 _MOST_UNREAD = 200_000  # messages that a front end may leave unread before it is given up
 _CLOSE_S = 10.0
@@ -59,6 +59,7 @@ class _Client:
         self._out: list[FromEngine] = []
         self._news = threading.Condition(threading.Lock())
         self._gone = False
+        self._urgent = self._resting = False  # something is to be sent at once; the writer lets tokens gather
         self.tell(Hello(os.getpid()))
         self._writer = threading.Thread(target=self._write, name="edgespec-writer", daemon=True)
         self._writer.start()
@@ -75,7 +76,8 @@ class _Client:
             if self._gone:
                 return
             self._out.append(message)
-            if len(self._out) == 1:
+            self._urgent = self._urgent or not isinstance(message, (Token, Round))
+            if self._urgent or not self._resting:
                 self._news.notify()
             full = len(self._out) > _MOST_UNREAD
         if full:
@@ -104,20 +106,23 @@ class _Client:
         self._worker.left(self)
 
     def _write(self) -> None:
-        while True:
-            with self._news:
-                while not self._out:
-                    if self._gone:
-                        return
-                    self._news.wait()
-                out, self._out = self._out, []
+        while out := self._take():
             try:
                 self._connection.send_bytes(encode(out))
             except (OSError, ValueError):
                 self.drop()
                 return
-            if isinstance(out[-1], (Token, Round)):
-                time.sleep(_TOGETHER_S)
+
+    def _take(self) -> list[FromEngine]:
+        """What is to be sent now; nothing once the front end is gone and has been told all."""
+        with self._news:
+            if self._resting:
+                self._news.wait_for(lambda: self._urgent or self._gone, _TOGETHER_S)
+                self._resting = False
+            self._news.wait_for(lambda: self._out or self._gone)
+            out, self._out = self._out, []
+            self._urgent, self._resting = False, bool(out) and isinstance(out[-1], (Token, Round))
+            return out
 
     def _read(self) -> None:
         try:
