@@ -9,11 +9,12 @@ from textual.widgets import Static
 
 from .growing_text import GrowingText
 from .safe_markdown import coloured
+from .steady import LaidOutOnce
 
 _ROOM = 4  # lines by which a block grows while it is being written: the whole screen moves then
 
 
-class CodeBlock(Vertical):
+class CodeBlock(LaidOutOnce, Vertical):
     """number: how the block is called in its message, from 1.  language: as the fence names it; may be anything."""
 
     DEFAULT_CSS = """

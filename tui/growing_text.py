@@ -5,13 +5,13 @@ from __future__ import annotations
 from textual.containers import Vertical
 from textual.content import Content
 
-from .steady import SteadyStatic
+from .steady import LaidOutOnce, SteadyStatic
 
 _PART_LINES = 24  # in one widget: only the last one is laid out again
 _PART_CHARACTERS = 4_000  # a single line may be long
 
 
-class GrowingText(Vertical):
+class GrowingText(LaidOutOnce, Vertical):
     """Sanitised text, shown literally. room: lines that are taken at a time."""
 
     DEFAULT_CSS = """

@@ -19,6 +19,7 @@ from .growing_text import GrowingText
 from .keys import message_bindings
 from .labels import ending, model_name
 from .reply_body import ReplyBody
+from .steady import LaidOutOnce
 from .token_view import TokenView
 
 View = Literal["markdown", "raw", "tokens"]
@@ -26,7 +27,7 @@ View = Literal["markdown", "raw", "tokens"]
 _LONG_LINES = 24  # of what the user said; the rest is shown on request
 
 
-class MessageView(Vertical, can_focus=True):
+class MessageView(LaidOutOnce, Vertical, can_focus=True):
     """role: "user" or "assistant".  message: as the history has it, None until it is there.  text: sanitised."""
 
     DEFAULT_CSS = """

@@ -8,9 +8,10 @@ from textual.widgets.markdown import MarkdownStream
 from .code_block import CodeBlock
 from .fences import Change, FenceSplitter
 from .safe_markdown import SafeMarkdown
+from .steady import LaidOutOnce
 
 
-class ReplyBody(Vertical):
+class ReplyBody(LaidOutOnce, Vertical):
     """Sanitised Markdown. `write` adds text, `finish` ends it; both wait until it is on the screen."""
 
     DEFAULT_CSS = """

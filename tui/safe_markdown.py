@@ -15,7 +15,7 @@ from textual.widgets import Markdown
 from textual.widgets._markdown import MarkdownParagraph  # the public module does not name it
 from textual.widgets.markdown import MarkdownFence
 
-from .steady import SteadyStatic
+from .steady import LaidOutOnce, SteadyStatic
 
 _HIGHLIGHTED = 60_000  # characters; more is shown without colours
 _MOST_NESTED = 20  # lists and quotes inside each other; more is drawn flat
@@ -90,7 +90,7 @@ class _Paragraph(MarkdownParagraph, SteadyStatic):
     """Grows word by word. Styles come from the first of the bases."""
 
 
-class SafeMarkdown(Markdown):
+class SafeMarkdown(LaidOutOnce, Markdown):
     """A Markdown widget for text that nobody vouches for. The text must be sanitised."""
 
     BLOCKS = {  # noqa: RUF012

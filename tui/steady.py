@@ -1,13 +1,32 @@
-"""Text that changes often: the screen is laid out again only where the text needs another number of lines."""
+"""What changes often: the screen is laid out again only where a text needs another number of lines, and then once."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from textual.geometry import Size
 from textual.visual import VisualType
 from textual.widgets import Static
 
+if TYPE_CHECKING:
+    from textual.widget import Widget as _Base
+else:
+    _Base = object
 
-class SteadyStatic(Static):
+
+class LaidOutOnce(_Base):
+    """A widget, for the front of its bases, that asks for no second layout.
+
+    Textual lays the whole screen out again after every layout in which the extent of a widget has changed, in case
+    scrollbars have come or gone. In a growing answer that is every layout, and nothing in it has scrollbars but the
+    transcript, which keeps their place.
+    """
+
+    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
+        return super()._size_updated(size, virtual_size, container_size, layout=False)
+
+
+class SteadyStatic(LaidOutOnce, Static):
     """A Static as wide as its container. A layout of the whole screen costs several times what one part of it does."""
 
     room = 1  # lines are taken so many at a time; more than one leaves some empty below the text

@@ -11,11 +11,12 @@ from textual.widgets import Static
 
 from ..history import Message
 from .message_view import MessageView
+from .steady import LaidOutOnce
 
 _AT_ONCE = 24  # messages: a screen is made of widgets, and a chat may have thousands of turns
 
 
-class Transcript(VerticalScroll, can_focus=False):
+class Transcript(LaidOutOnce, VerticalScroll, can_focus=False):
     """Follows the newest text until the user scrolls up, and again once they are back at the end."""
 
     DEFAULT_CSS = """

@@ -22,7 +22,7 @@ def test_a_new_line_is_not_sent(history: Path, key: str) -> None:
             assert chat.composer.text == "a\nb"
             assert not chat.texts
             await chat.press("enter")
-            await chat.until(lambda: chat.texts == ["a\nb", "a\nb"])
+            await chat.until(lambda: chat.texts == ["a\nb", "a\nb"] and not chat.screen.busy)
 
     run(test())
 

@@ -62,3 +62,22 @@ def test_code_takes_four_lines_at_a_time_and_none_too_many_in_the_end(history: P
             await chat.until(lambda: code.query_one(".code").size.height == 29)
 
     run(test())
+
+
+def test_a_growing_answer_is_laid_out_once_for_the_lines_that_come(history: Path) -> None:
+    async def test() -> None:
+        async with chatting(history, size=(60, 20)) as chat:
+            view, layouts = await _written(chat, "A paragraph that goes on")
+            await view.write(" and on" * 200, ())
+            await chat.until(lambda: chat.screen.transcript.max_scroll_y > 5)  # its scrollbar has come
+            await _drawn(chat)
+            for number in range(8):
+                before = len(layouts)
+                await view.write(" and on" * 20 + f" number {number}", ())
+                await chat.until(lambda end=f"number {number}": end in chat.shown)
+                await _drawn(chat)
+                assert len(layouts) == before + 1, number
+            transcript = chat.screen.transcript
+            assert transcript.scroll_y == transcript.max_scroll_y > 20
+
+    run(test())
