@@ -35,6 +35,7 @@ from .message_fields import parse_messages
 from .messages import Message
 from .options import Options, generation_request, split_options
 from .paths import cache_dir
+from .planning import Ledger
 from .reply import Reply
 from .stats import GenerationStats, TokenEvent
 from .verification import SEED
@@ -144,6 +145,7 @@ class LLM(Asking):
         self.costs: Costs | None = None  # measured when a request is first planned
         self.draft_costs: Costs | None = None  # of the draft model's own decodes
         self._knowledge = Knowledge()
+        self._ledger = Ledger()  # of the requests that run
         self.announce: Callable[[str], None] | None = None  # told one line before something slow
         self.heads: MedusaHeads | None = None  # on the target's hidden states
         self.history: SuffixHistory | None = None  # where replies are kept for the suffix drafter
@@ -283,6 +285,7 @@ class LLM(Asking):
             coupled=request.params.temperature == 0 or request.verify == SEED,
             knowledge=self._knowledge,
             circumstance=circumstance(request.params.temperature, seed_exact=request.verify == SEED),
+            ledger=self._ledger,
         )
 
     def measured(self) -> Costs:

@@ -38,6 +38,9 @@ class CostTable:
             return values[i]
         low = min(max(i - 1, 0), max(len(self.widths) - 2, 0))
         high = min(low + 1, len(self.widths) - 1)
+        if i == len(self.widths):  # kernels work on groups of rows: the slope is that over several of them
+            high = i - 1
+            low = max(0, min(bisect.bisect_left(self.widths, self.widths[high] // 2), high - 1))
         if low == high:
             return values[low]
         slope = (values[high] - values[low]) / (self.widths[high] - self.widths[low])

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from .distribution import Distribution
 from .planning import Beside
+from .proposing import Drafting
 from .sampling import Sampler
 from .stats import RoundEvent
 
@@ -111,6 +112,15 @@ class Explains(Protocol):
     @property
     def why(self) -> str:
         """One sentence, or nothing where it drafts."""
+        ...
+
+
+@runtime_checkable
+class Steps(Protocol):
+    """A drafter whose draft may take decodes of a draft model: requests that share a round share those, too."""
+
+    def steps(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Drafting:
+        """As draft(), but for the decodes: each is yielded, and the row of it sent back. One draft at a time."""
         ...
 
 

@@ -14,10 +14,11 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from .distribution import Distribution
-from .drafting import NO_DRAFT, Draft, Drafter, Explains, ReadsStates, Shares
+from .drafting import NO_DRAFT, Draft, Drafter, Explains, ReadsStates, Shares, Steps
 from .errors import Cancelled, ContextFullError, DecodeError
 from .noise import Noise
 from .planning import ALONE, Beside
+from .proposing import Drafting
 from .request import GenerationRequest
 from .rounds import Event, Timing, step
 from .sampling import Grammar, Sampler, Walk
@@ -113,8 +114,20 @@ class Generation:
             return False
         begin = time.perf_counter()
         self.sequence.sync(self.tokens[: min(held + chunk, last)], self.cancelled)
-        self._read_ms += _ms(begin)
+        self.has_read(_ms(begin))
         return True
+
+    @property
+    def unread(self) -> int:
+        """Tokens that the cache lacks of its text, the newest, whose row is to be scored, not counted."""
+        cached, length = self.sequence.cached, len(self.tokens) - 1
+        if len(cached) == length and self.completion_started:
+            return 0  # as after every round
+        return length - min(length, common_prefix(cached, self.tokens))
+
+    def has_read(self, ms: float) -> None:
+        """A piece of its text has been read, in so many milliseconds."""
+        self._read_ms += ms
 
     @property
     def wants_states(self) -> bool:
@@ -126,8 +139,11 @@ class Generation:
         """Tokens that its latest draft was expected to give beyond the one of a plain round; 0: nobody plans it."""
         return 0.0 if self._shares is None else self._shares.expects
 
-    def propose(self, width: int, beside: Beside = ALONE) -> Draft:
-        """This round's draft, at most `width` rows with the one that needs no draft. beside: others' share of it."""
+    def drafting(self, width: int, beside: Beside = ALONE) -> Drafting:
+        """This round's draft, at most `width` rows with the one that needs no draft. beside: others' share of it.
+
+        The steps of a draft model are yielded, and its rows sent back.
+        """
         if self.drafter is None or not self.completion_started:
             return NO_DRAFT
         left = self.request.max_tokens
@@ -141,7 +157,10 @@ class Generation:
             return NO_DRAFT
         if self._shares is not None:
             self._shares.share(beside)
-        draft = self.drafter.draft(self.tokens, room, self.sampler, self.rng)
+        if isinstance(self.drafter, Steps):
+            draft = yield from self.drafter.steps(self.tokens, room, self.sampler, self.rng)
+        else:
+            draft = self.drafter.draft(self.tokens, room, self.sampler, self.rng)
         return self._checked(draft, room)
 
     @property

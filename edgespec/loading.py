@@ -31,13 +31,16 @@ from .heads.storage import read_heads
 from .llama import Context, LoadSettings, Model, check_vocab
 from .llama.context import NO_STATES
 from .llama.embedding import only_embeds
-from .llama.profiling import applied, runtime_profile
+from .llama.profiling import fastest
 from .llama.room import plan
 from .profile import Forced
 from .text import sanitize
 from .tuned import Role, tuned_copy
 
 log = logging.getLogger(__name__)
+
+_DRAFT_SEQUENCES = 2  # of a draft model, for each of the target: all of a text, and its latest part
+_MOST_SEQUENCES = 256
 
 
 def load(
@@ -56,6 +59,8 @@ def load(
     flash_attn: Literal["auto", "on", "off"] = "auto",
     parallel: int = 4,
     max_width: int = 32,
+    split_cache: bool = False,
+    at_once: int = 1,
     suffix_history: bool = False,
     tuned: bool = True,
     progress: Callable[[str, float], None] | None = None,
@@ -75,7 +80,9 @@ def load(
     file per vocabulary, 1 MB at most (drafters.suffix_history.clear_history deletes them).
     tuned: use the copies that `edgespec tune` made of these files, if any (LLM.notes says so); False: the files.
     progress: called with the file's name and 0.0 to 1.0.  announce: told one line before something slow, now and
-    later.  The rest: llama.LoadSettings.
+    later.  split_cache: the context is divided among `parallel` sequences, which is faster for several long requests at
+    once; else each may use all that is free.  at_once: requests that will share decodes, which may have other fastest
+    settings.  The rest: llama.LoadSettings.
     isolated: in a process of its own, which a crash of llama.cpp ends in place of this one. What is returned is then an
     engine.isolated.IsolatedLLM: the methods for generating text, and none that reach into the model.
 
@@ -97,6 +104,8 @@ def load(
             flash_attn=flash_attn,
             parallel=parallel,
             max_width=max_width,
+            split_cache=split_cache,
+            at_once=at_once,
             suffix_history=suffix_history,
             tuned=tuned,
         )
@@ -104,7 +113,7 @@ def load(
     heads = NONE if heads is None else str(heads)
     # "auto" may find a draft, and heads.
     sources = select(str(drafter), has_draft=draft is not None and str(draft) != "none", has_heads=heads != NONE)
-    for flag, value in (("suffix_history", suffix_history), ("tuned", tuned)):
+    for flag, value in (("split_cache", split_cache), ("suffix_history", suffix_history), ("tuned", tuned)):
         if not isinstance(value, bool):
             raise BadRequestError(f"{flag} is {value!r}; it must be True or False")
     if suffix_history and "suffix" not in sources:
@@ -121,6 +130,7 @@ def load(
         flash_attn=flash_attn,
         sequences=parallel,
         max_width=max_width,
+        split=split_cache,
     )
     forced = Forced(
         buffers=buffers,
@@ -130,7 +140,13 @@ def load(
         kv_type=kv_type,
     )
     on_gpu = gpu_layers if draft_gpu_layers is None else draft_gpu_layers
-    draft_settings, draft_forced = replace(settings, gpu_layers=on_gpu), replace(forced, gpu_layers=on_gpu)
+    draft_settings = replace(
+        settings,
+        gpu_layers=on_gpu,
+        sequences=min(_MOST_SEQUENCES, _DRAFT_SEQUENCES * parallel),
+        split=False,
+    )
+    draft_forced = replace(forced, gpu_layers=on_gpu)
     original = resolve(_as_name(model))
     original_header = read_header(original)
     generates = not only_embeds(original_header)
@@ -145,9 +161,9 @@ def load(
     draft_path, draft_note = (None, None) if original_draft is None else _form(original_draft, "draft", tuned=tuned)
     # Both before one is loaded: weights that are measured should not lie beside others.
     if generates:
-        settings = applied(settings, runtime_profile(path, forced, announce=announce))
+        settings = fastest(path, settings, forced, at_once, announce=announce)
     if draft_path is not None:
-        draft_settings = applied(draft_settings, runtime_profile(draft_path, draft_forced, announce=announce))
+        draft_settings = fastest(draft_path, draft_settings, draft_forced, at_once, announce=announce)
     planned = plan(path, settings, None if draft_path is None else (draft_path, draft_settings))
     settings = planned.target.settings
     if planned.draft is not None:
@@ -185,7 +201,6 @@ def load(
 def load_for_engine(spec: LoadSpec, progress: Progress) -> LLM:
     """load() as an engine calls it, with the decode times measured where a plan will need them."""
     settings = msgspec.structs.asdict(spec)
-    del settings["at_once"]  # the engine's own
     llm = load(
         **settings,
         progress=lambda name, fraction: progress(name, fraction),

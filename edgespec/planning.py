@@ -42,19 +42,35 @@ _SURPRISE = 0.08  # of a plain round's time: more, and the next one comes soon
 @dataclass(frozen=True, slots=True)
 class Beside:
     """What other requests have in the same decode: their number, their rows, the tokens expected of these, and the
-    tokens of context that they hold.
+    tokens of context that they hold.  reading: tokens of prompts that are in it, without rows.  drafting: how many of
+    them draft with the draft model.  widths: the rows of each, where different ones are several passes (see passes()).
 
     A row more then costs what it adds to a decode that is run anyway, and a millisecond more delays everybody's tokens:
-    tokens and rates below are those of all requests together.
+    tokens and rates below are those of all requests together. What is read has to be read in some decode, so it counts
+    in no plan.
     """
 
     requests: int = 0
     rows: int = 0
     tokens: float = 0.0
     depth: int = 0
+    reading: int = 0
+    drafting: int = 0
+    widths: tuple[int, ...] = ()
 
 
 ALONE = Beside()
+
+
+def passes(widths: Sequence[int]) -> list[int]:
+    """Rows of each pass, where one takes equally many rows of all that have some left."""
+    found, before = [], 0
+    left = sorted(widths)
+    for i, width in enumerate(left):
+        if width > before:
+            found.append((width - before) * (len(left) - i))
+            before = width
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +103,13 @@ class Plan:
     gain: float = 0.0
 
 
+class Ledger:
+    """The planners whose requests may share decodes: there, what a loss may cost is one account for all of them."""
+
+    def __init__(self) -> None:
+        self.members: list[Planner] = []
+
+
 class Planner:
     """Chooses source and K of each round of one request, and learns from every round.
 
@@ -102,8 +125,9 @@ class Planner:
         acceptance: Mapping[str, Acceptance] | None = None,
         overhead_ms: float = 0.2,
         remaining: int = 256,
+        ledger: Ledger | None = None,
     ) -> None:
-        """acceptance: what earlier requests taught of some sources; it goes on learning here."""
+        """acceptance: what earlier requests taught of some sources; it goes on learning here.  ledger: till close()."""
         self.costs = costs
         self.acceptance = {name: Acceptance(prior) for name, prior in priors.items()} | dict(acceptance or {})
         self.overhead_ms = overhead_ms
@@ -121,6 +145,15 @@ class Planner:
         self._best: dict[str, tuple[Offer, int, float]] = {}
         self._depth = 0
         self.beside = ALONE
+        self._ledger = ledger
+        if ledger is not None:
+            ledger.members.append(self)
+
+    def close(self) -> None:
+        """The request has ended."""
+        if self._ledger is not None:
+            self._ledger.members.remove(self)
+            self._ledger = None
 
     @property
     def plain_ms(self) -> float:
@@ -133,7 +166,10 @@ class Planner:
         return 1 + self.beside.tokens
 
     def _cost(self, width: int) -> float:
-        return self.costs.at(width + self.beside.rows, self._depth + self.beside.depth)
+        depth = self._depth + self.beside.depth
+        if not self.beside.widths:
+            return self.costs.at(width + self.beside.rows, depth)
+        return sum(self.costs.at(rows, depth) for rows in passes((width, *self.beside.widths)))
 
     def plan(self, offers: Iterable[Offer], room: int, depth: int = 0) -> Plan:
         """The best expected rate, within the loss budget.
@@ -183,7 +219,7 @@ class Planner:
     def _may_speculate(self, gain: float) -> bool:
         """gain: tokens that speculation is expected to win in a round."""
         wins = gain > (0.0 if self._speculating else _SWITCH_ON)
-        return wins and self._debt_ms <= self._allowance and self._since_plain < self._until_plain(gain)
+        return wins and self._left >= 0 and self._since_plain < self._until_plain(gain)
 
     def _until_plain(self, gain: float) -> float:
         """Rounds until the next plain one. gain: tokens that speculation is expected to win in a round."""
@@ -296,12 +332,17 @@ class Planner:
 
     def _affords(self, ms: float) -> bool:
         """Even if nothing of a round of `ms` is accepted, do all losses stay within the allowance?"""
-        return self._debt_ms + ms - self.plain_ms <= self._allowance
+        return ms - self.plain_ms <= self._left
 
     @property
-    def _allowance(self) -> float:
-        """Losses delay all requests that share the rounds, so each may lose its part."""
-        return self._start_steps * self.plain_ms / (1 + self.beside.requests) + _SHARE * self._spent_ms
+    def _left(self) -> float:
+        """Milliseconds that may still be lost. Losses delay all requests that share the rounds: each brings its part of
+        what may be lost, and any of them may lose it.
+        """
+        shared = self._ledger is not None and self.beside.requests > 0
+        members = self._ledger.members if self._ledger is not None and shared else [self]
+        start_ms = self.plain_ms / (1 + self.beside.requests)
+        return sum(m._start_steps * start_ms + _SHARE * m._spent_ms - m._debt_ms for m in members)
 
     def _may_probe(self, offer: Offer, option: tuple[int, float, float]) -> bool:
         """A source that costs something to ask and does not seem to pay is asked rarely, within the budget."""
@@ -312,7 +353,12 @@ class Planner:
             self._patience[offer.source] = _RECALLED_PATIENCE if known else 0
         waited = self._since_probe.setdefault(offer.source, 0)
         loss = max(0.0, option[2] - self._plain_for(option[1]))
-        return waited >= self._patience[offer.source] and self._debt_ms + loss <= self._allowance
+        return waited >= self._patience[offer.source] and loss <= self._left and self._could_pay(offer)
+
+    def _could_pay(self, offer: Offer) -> bool:
+        """Would a draft of it pay if all of it were accepted? Beside many others none may, and nothing is to learn."""
+        rate = self._plain_tokens / self.plain_ms
+        return any(k > rate * (self._round_ms(offer, k) - self.plain_ms) for k in range(1, len(offer.features) + 1))
 
     def observe(
         self,
@@ -327,7 +373,11 @@ class Planner:
     ) -> None:
         """One round is over. features: of the drafted tokens.  values: acceptance of those that were looked at."""
         share = 1 / (1 + self.beside.requests)
-        self._observe_cost(len(features) + 1, verify_ms)
+        several = self.beside.widths and len(passes((len(features) + 1, *self.beside.widths))) > 1
+        if self.beside.reading or several:  # its time says little about its rows
+            verify_ms = self._cost(len(features) + 1)
+        else:
+            self._observe_cost(len(features) + 1, verify_ms)
         self.overhead_ms += 0.05 * (min(other_ms, 2 * self.overhead_ms + 0.1) - self.overhead_ms)
         total = max(0.0, draft_ms - plan.setup_ms) + verify_ms + other_ms
         self._spent_ms += total * share

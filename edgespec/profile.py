@@ -17,6 +17,7 @@ SMALLEST = 32_000_000  # bytes of a file that is worth measuring: a smaller mode
 SHORT, LONG = 64, 1024  # tokens that timed steps stand behind
 ALL_LAYERS = -1
 _GAIN = 0.03  # what a choice must be faster by: less is noise
+_TOGETHER = 2.5  # times less that attention to a token costs each of several rows, without flash attention
 _DOUBTFUL = 2.0  # times the fastest choice: slower is measured once more
 
 
@@ -102,6 +103,23 @@ class Space:
 # Measures a choice. The second argument is the time to beat in milliseconds: a step behind a short text that is slower
 # makes the long one needless. Never raises for a choice that cannot be loaded.
 Measure = Callable[[Choice, float], Trial]
+
+
+def flash_for(profile: RuntimeProfile, at_once: int) -> Flash:
+    """Flash attention or not, for so many requests at once that share a cache on a CPU.
+
+    Without it a row is computed against what all of them hold, and costs less the more rows there are; with it, against
+    its own text alone, at the price of a single row. Where that was not measured: as for one request.
+    """
+    chosen = profile.choice
+    slopes = {}
+    for trial in profile.trials:
+        alike = replace(trial.choice, flash_attn=chosen.flash_attn) == chosen
+        if alike and trial.short_ms is not None and trial.long_ms is not None:
+            slopes[trial.choice.flash_attn] = max(0.0, trial.long_ms - trial.short_ms)
+    if at_once < 2 or len(slopes) < 2:
+        return chosen.flash_attn
+    return "on" if slopes["on"] * _TOGETHER < slopes["off"] * at_once else "off"
 
 
 def search_space(

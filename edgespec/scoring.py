@@ -55,6 +55,7 @@ class ScoreRequest:
     """Score `drafted` after `tokens` on `sequence`; `cancel`, once set, stops a long decode.
 
     states: the hidden states of the rows are wanted, too (Scorer.states). Where they are not, they cost nothing.
+    reads: a piece of a text that rides in the decode of others: it brings the cache to all of `tokens`, and has no row.
     """
 
     sequence: Any  # the ScoredSequence type of the Scorer it is given to
@@ -62,6 +63,17 @@ class ScoreRequest:
     drafted: tuple[int, ...] = ()
     cancel: threading.Event | None = None
     states: bool = False
+    reads: bool = False
+
+    @property
+    def width(self) -> int:
+        """Its rows."""
+        return 0 if self.reads else len(self.drafted) + 1
+
+    @property
+    def before(self) -> Sequence[int]:
+        """What the cache is to hold before its rows; they begin with the next token."""
+        return self.tokens if self.reads else self.tokens[:-1]
 
 
 class Scorer(Protocol):
@@ -83,6 +95,16 @@ class Scorer(Protocol):
     @property
     def max_width(self) -> int:
         """Rows one score() call may ask for, over all its requests."""
+        ...
+
+    @property
+    def attends_to_all(self) -> bool:
+        """True where the time of a row grows with what all sequences hold; False: with what its own one holds."""
+        ...
+
+    @property
+    def splits(self) -> bool:
+        """True where requests of a decode that have different numbers of rows are decoded in several passes."""
         ...
 
     @property
@@ -114,8 +136,8 @@ class Scorer(Protocol):
 
         Request r gets rows of shape (len(drafted) + 1, vocab.size): row i is the logits after
         tokens + drafted[:i]. The cache is first brought to tokens[:-1] (common prefix kept, the
-        rest decoded in chunks). Rows are views, overwritten by the next call (see `turn`).
-        Afterwards the cache holds tokens + drafted.
+        rest decoded in chunks, the last of them in the decode of the rows). Rows are views, overwritten by the next
+        call (see `turn`). Afterwards the cache holds tokens + drafted. A request that only reads gets no rows.
         """
         ...
 

@@ -126,6 +126,7 @@ class TableModel:
         self.cells = n_ctx * n_seq_max if cells is None else cells
         self.max_width = max_width
         self.can_roll_back = can_roll_back
+        self.attends_to_all, self.splits = True, False
         self.turn = threading.RLock()
         self.score_calls = 0
         self.decoded_tokens = 0
@@ -205,7 +206,7 @@ class TableModel:
         for r in requests:
             cache = self._synced(r, requests)
             first = len(cache)
-            added = [r.tokens[-1], *r.drafted]
+            added = [] if r.reads else [r.tokens[-1], *r.drafted]
             cache += added
             self.decoded_tokens += len(added)
             for i in range(len(added)):
@@ -243,7 +244,7 @@ class TableModel:
                     raise BadRequestError(f"token id {token} is outside the vocabulary of {self.vocab.size}")
             if r.cancel is not None and r.cancel.is_set():
                 raise Cancelled("cancelled")
-        width = sum(len(r.drafted) + 1 for r in requests)
+        width = sum(r.width for r in requests)
         if width > self.max_width:
             raise BadRequestError(f"{width} rows asked for in one decode; this model gives {self.max_width}")
         if sum(len(r.tokens) + len(r.drafted) for r in requests) > self.cells:
@@ -257,7 +258,7 @@ class TableModel:
 
     def _synced(self, request: ScoreRequest, requests: TokenSequence[ScoreRequest]) -> list[int]:
         """The request's cache, brought to tokens[:-1]."""
-        sequence, wanted = request.sequence, request.tokens[:-1]
+        sequence, wanted = request.sequence, request.before
         if not isinstance(sequence, TableSequence) or sequence.model is not self:
             raise BadRequestError("the sequence belongs to another model; open it with this model's sequence()")
         if sequence.slot is None:

@@ -20,6 +20,7 @@ def head(llm: LLM, settings: Settings, count: int) -> dict[str, Any]:
         "regime": REGIMES[llm.target.model.buffers],
         "settings": settings_json(llm, settings),
         "parallel": count,
+        "split_cache": llm.target.splits,
     }
 
 

@@ -35,7 +35,7 @@ class ServerPeer:
         layers = llm.target.model.settings.offload
         options = {
             "-m": llm.target.model.path,
-            "-c": llm.target.n_ctx,
+            "-c": llm.target.cells,
             "-t": llm.target.n_threads,
             "-ngl": _ALL_LAYERS if layers < 0 else layers,
             "-np": slots,

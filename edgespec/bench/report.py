@@ -58,7 +58,7 @@ def settings_json(llm: LLM, settings: Settings) -> dict[str, Any]:
     loaded, params = llm.target.model.settings, SamplingParams()
     return {
         "threads": llm.target.n_threads,
-        "ctx_size": llm.target.n_ctx,
+        "ctx_size": llm.target.cells,
         "buffers": llm.target.model.buffers,
         "flash_attn": loaded.flash_attn,
         "kv_type": loaded.kv_type,

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     help="Another program on the same file: llama-cpp-python or llama-server=PATH. Repeatable.",
 )
 @click.option("--parallel", type=int, metavar="N", help="Throughput of N greedy requests at once.")
+@click.option("--split-cache", is_flag=True, help="With --parallel: an equal share of the context for each request.")
 @click.option("--plot", metavar="FILE", help="Draw costs and speed-ups as .png or .svg; needs matplotlib.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on standard error.")

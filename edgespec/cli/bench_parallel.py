@@ -39,7 +39,8 @@ def bench_parallel(options: dict[str, Any], settings: Settings, workloads: Seque
         raise BadRequestError("with --parallel give one --mode, auto or plain")
     starts = parse_servers(tuple(dict.fromkeys(options["peers"])), count)
     with ExitStack() as stack:
-        llm = stack.enter_context(load_model(options, parallel=count))
+        several = {"parallel": count, "at_once": count, "split_cache": options["split_cache"]}
+        llm = stack.enter_context(load_model(options, **several))
         peers: list[ServerPeer] = []
         for start in starts:
             peers.append(start(llm))

@@ -32,6 +32,7 @@ _PACKAGES = ("starlette", "uvicorn", "h11", "anyio")  # of the extra
 @click.option("--allow-host", multiple=True, metavar="NAME", help="Another name of this machine. Repeatable.")
 @click.option("--allow-origin", multiple=True, metavar="URL", help="A web page that may ask. Repeatable.")
 @click.option("--parallel", type=int, default=4, show_default=True, metavar="N", help="Requests answered at once.")
+@click.option("--split-cache", is_flag=True, help="Give each of them an equal share of the context.")
 @click.option("--queue", type=int, default=64, show_default=True, metavar="N", help="Requests that may wait.")
 @click.option("--timeout", type=float, default=1800, show_default=True, metavar="SECONDS", help="For one request.")
 @click.option("--grace", type=float, default=10, show_default=True, metavar="SECONDS", help="To finish, at the end.")
@@ -54,7 +55,7 @@ def serve(**options: Any) -> int:
     from ..engine.client import Limits, WorkerEngine
 
     settings = _settings(options)
-    spec = load_spec(options)
+    spec = load_spec(options, split_cache=options["split_cache"])
     quiet = options["quiet"]
     told = LoadingLine(show=not quiet and sys.stderr.isatty())
     with open_socket(settings) as listener:

@@ -11,7 +11,7 @@ from ..costs import Costs
 from ..drafting import Drafter, LatestState
 from ..errors import BadRequestError
 from ..heads.medusa import MedusaHeads
-from ..planning import Planner
+from ..planning import Ledger, Planner
 from ..scoring import Scorer
 from .chain import ChainDrafter
 from .knowledge import Knowledge
@@ -141,16 +141,18 @@ def planned(
     coupled: bool = False,
     knowledge: Knowledge | None = None,
     circumstance: str = "",
+    ledger: Ledger | None = None,
 ) -> PlannedDrafter:
     """A drafter that plans each round over the named sources. See PlannedDrafter and planning.Planner.
 
     knowledge: what earlier requests under this circumstance taught; this one adds to it when it is closed.
+    ledger: of all requests that may share its rounds.
     """
     made = {name: DRAFTERS[name].make(resources) for name in names}
     model, heads = made.pop("model", None), made.pop("medusa", None)
     priors = {name: DRAFTERS[name].prior for name in names} | {"confidence": _confidence}
     seen = {} if knowledge is None else knowledge.recall(circumstance, priors)
-    planner = Planner(costs, priors, acceptance=seen, remaining=remaining)
+    planner = Planner(costs, priors, acceptance=seen, remaining=remaining, ledger=ledger)
     return PlannedDrafter(
         tuple(made.values()),
         planner,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..drafting import NO_DRAFT, Draft, Drafter, ReadsStates, States
+from ..drafting import NO_DRAFT, Draft, Drafter, ReadsStates, States, Steps
+from ..proposing import Drafting, alone
 from ..sampling import Sampler
 from ..stats import RoundEvent
 
@@ -28,8 +29,15 @@ class ChainDrafter:
 
     def draft(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Draft:
         """The first non-empty draft."""
+        return alone(self.steps(tokens, k, sampler, rng))
+
+    def steps(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Drafting:
+        """draft(), with the decodes of a draft model one after another."""
         for drafter in self._drafters:
-            draft = drafter.draft(tokens, k, sampler, rng)
+            if isinstance(drafter, Steps):
+                draft = yield from drafter.steps(tokens, k, sampler, rng)
+            else:
+                draft = drafter.draft(tokens, k, sampler, rng)
             if draft.tokens:
                 return draft
         return NO_DRAFT

@@ -10,6 +10,7 @@ import numpy as np
 from ..distribution import Distribution
 from ..drafting import NO_DRAFT, Draft
 from ..errors import BadRequestError
+from ..proposing import Drafting, Step, alone
 from ..sampling import Sampler
 from ..scoring import ScoredSequence, Scorer, ScoreRequest, common_prefix
 from ..stats import RoundEvent
@@ -40,9 +41,11 @@ class ModelDrafter:
         gate, where a planner sets it, is asked before each token is sampled: (tokens drafted so far,
         distribution of the next) -> draft it? It sees no value of the token in question, so that to stop is exact.
         ahead is asked before that distribution is computed, but for the first: (tokens drafted so far) -> go on?
+        expected: tokens that its planner thinks this draft will have.
         """
         self.gate: Callable[[int, Distribution], bool] | None = None
         self.ahead: Callable[[int], bool] | None = None
+        self.expected: int | None = None
         self._scorer = scorer
         self._cancelled = cancelled
         self._temperature = temperature
@@ -53,6 +56,10 @@ class ModelDrafter:
 
     def draft(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Draft:
         """Up to k sampled tokens with the distribution each was drawn from; stops after an end token."""
+        return alone(self.steps(tokens, k, sampler, rng))
+
+    def steps(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Drafting:
+        """draft(), one decode after another."""
         self._begin(tokens)
         window = [*tokens[self._start(len(tokens) + k) :]]
         k = min(k, self._scorer.n_ctx - len(window))
@@ -63,12 +70,12 @@ class ModelDrafter:
         drafted: list[int] = []
         proposals: list[Distribution] = []
         for _ in range(k):
-            with self._scorer.turn:
-                row = self._scorer.score([ScoreRequest(sequence, window, (), self._cancelled)])[0][0]
-                try:
-                    proposal = walk.distribution(row)
-                except BadRequestError:  # bias and grammar leave nothing that this vocabulary has
-                    break  # nothing was drawn yet, so to stop here is free
+            request = ScoreRequest(sequence, window, (), self._cancelled)
+            row = yield Step(self._scorer, request, k if self.expected is None else min(k, self.expected), k)
+            try:
+                proposal = walk.distribution(row)
+            except BadRequestError:  # bias and grammar leave nothing that this vocabulary has
+                break  # nothing was drawn yet, so to stop here is free
             if self.gate is not None and not self.gate(len(drafted), proposal):
                 break
             token = sampler.choose(proposal, len(tokens) + len(drafted), rng)

@@ -11,6 +11,7 @@ from ..costs import Costs
 from ..distribution import Distribution
 from ..drafting import NO_DRAFT, Draft, Drafter, States
 from ..planning import Beside, Offer, Plan, Planner
+from ..proposing import Drafting, alone
 from ..sampling import Sampler
 from ..stats import RoundEvent
 from .medusa import MedusaDrafter
@@ -62,8 +63,12 @@ class PlannedDrafter:
 
     @property
     def _step_ms(self) -> float:
-        """Expected time of drafting one token with the draft model."""
-        return 0.0 if self._model_costs is None else self._model_costs.at(1) + self._planner.overhead_ms
+        """Expected time of drafting one token with the draft model: a row more where others draft with it, too."""
+        costs, others = self._model_costs, self._planner.beside.drafting
+        if costs is None:
+            return 0.0
+        more = costs.at(others + 1) - costs.at(others) if others else costs.at(1)
+        return max(more, 0.0) + self._planner.overhead_ms
 
     @property
     def why(self) -> str:
@@ -86,6 +91,10 @@ class PlannedDrafter:
 
     def draft(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Draft:
         """The chosen source's draft, at most k tokens."""
+        return alone(self.steps(tokens, k, sampler, rng))
+
+    def steps(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Drafting:
+        """draft(), with the decodes of a draft model one after another."""
         room = min(k, LONGEST)
         self._drafts = {}
         for drafter in self._free:
@@ -107,7 +116,7 @@ class PlannedDrafter:
         elif self._heads is not None and source == self._heads.name:
             draft = self._heads.draft(tokens, self._plan.k, sampler, rng)
         else:
-            draft = self._sampled(offers[-1], tokens, sampler, rng, room)
+            draft = yield from self._sampled(offers[-1], tokens, sampler, rng, room)
         self._features = draft.features
         return draft
 
@@ -134,7 +143,7 @@ class PlannedDrafter:
 
     def _sampled(
         self, offer: Offer, tokens: Sequence[int], sampler: Sampler, rng: np.random.Generator, room: int
-    ) -> Draft:
+    ) -> Drafting:
         """A draft of the draft model that ends where one more token is not expected to pay."""
         assert self._model is not None
         reach = 1.0
@@ -153,7 +162,8 @@ class PlannedDrafter:
 
         self._model.gate = gate
         self._model.ahead = lambda drafted: self._planner.go_further(offer, drafted, reach, room)
-        draft = self._model.draft(tokens, len(offer.features), sampler, rng)
+        self._model.expected = self._plan.k
+        draft = yield from self._model.steps(tokens, len(offer.features), sampler, rng)
         return Draft(draft.tokens, draft.proposals, draft.source, tuple(range(len(draft.tokens))))
 
     def observe(self, event: RoundEvent) -> None:
@@ -178,7 +188,8 @@ class PlannedDrafter:
         if source == "model":
             for feature, value in zip(self._confidence, values, strict=False):
                 self._planner.shadow("confidence", feature, value)
-            if event.k and self._unread <= 2 and self._model_costs is not None:
+            shared = self._planner.beside.drafting
+            if event.k and not shared and self._unread <= 2 and self._model_costs is not None:
                 steps_ms = max(0.0, event.draft_ms - self._setup_ms)
                 self._model_costs.observe(1, max(0.0, steps_ms / event.k - self._planner.overhead_ms))
         if self._heads is not None and source == self._heads.name and event.k:
@@ -199,5 +210,6 @@ class PlannedDrafter:
         if self._learn is not None:
             self._learn()
             self._learn = None
+        self._planner.close()
         for drafter in self._all:
             drafter.close()

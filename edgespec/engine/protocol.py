@@ -53,6 +53,7 @@ class LoadSpec(_Record, frozen=True):
     parallel: int = 4
     at_once: int = 1
     max_width: int = 32
+    split_cache: bool = False
     suffix_history: bool = False
     tuned: bool = True
 

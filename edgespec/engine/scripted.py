@@ -191,7 +191,7 @@ class ScriptedModel(TableModel):
     def score(self, requests: Sequence[ScoreRequest]) -> list[Rows]:
         begin = time.monotonic()
         for r in requests:
-            self._pretend(len(r.tokens) - 1 - len(r.sequence.cached), r.cancel)
+            self._pretend(len(r.before) - len(r.sequence.cached), r.cancel)
         rows = super().score(requests)
         time.sleep(max(0.0, self._decode_s - (time.monotonic() - begin)))
         return rows

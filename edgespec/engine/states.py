@@ -213,6 +213,7 @@ def _identity(context: Context) -> str:
         version(),
         settings.kv_type,
         settings.flash_attention,
+        settings.sequences if settings.split else 0,  # llama.cpp refuses states of another number of caches
         isinstance(original, int) and context.n_ctx > original,  # such models turn positions in another way
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()

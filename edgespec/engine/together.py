@@ -1,4 +1,4 @@
-"""The requests that the model works on at once: their prompts in chunks, and between the chunks rounds for all."""
+"""The requests that the model works on at once: each turn is a decode with a round for all, and pieces of prompts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import time
 from collections.abc import Iterator
 
 from ..api import Stream
-from ..errors import Cancelled
 from ..generation import Event, Generation
-from ..rounds import step
+from ..rounds import Piece, step
 from ..scoring import Scorer
 from .jobs import Job
 from .protocol import Reading
@@ -16,15 +15,15 @@ from .states import States
 
 _DRAFT = 16  # tokens of cache that a round may take
 _SLACK = 64  # that are free for one which begins, so that it is not set aside soon
-_LEAST_CHUNK = 32  # tokens; a smaller decode reads all weights for too little
-_ROUNDS = 2.0  # in whose time a chunk should be read: so long are running replies held up
+_LEAST_PIECE = 32  # tokens: a prompt that is read in smaller pieces is never done
+_ROUNDS = 2.0  # in whose time a piece should be read: so long are running replies held up
 
 
 class Running:
     """One request.
 
-    aside: it waits until the cache has room for it, again or for the first time.  reading: the cache lacks more of its
-    text than goes into a round.  latest: when it read a chunk, by a counter.
+    aside: it waits until the cache has room for it, again or for the first time.  reading: the cache may lack some of
+    its text.  latest: when it read a piece, by a counter.
     """
 
     def __init__(self, job: Job, stream: Stream) -> None:
@@ -42,28 +41,15 @@ class Running:
         self.aside, self.reading = False, True
         if self.reused is None:
             states.resume(self.generation.sequence, self.generation.request.prompt)
-            self._tell_reading()
-
-    def read(self, chunk: int) -> int:
-        """Read a chunk of what the cache lacks; returns its number of tokens. An error ends the request."""
-        before = len(self.generation.sequence.cached)
-        try:
-            self.reading = self.generation.read_ahead(chunk)
-        except Cancelled:  # the round that follows ends it
-            self.reading = False
-        except Exception as error:
-            self.reading = False
-            self.generation.fail(error)
-        if self.reading and not self.generation.completion:
-            self._tell_reading()
-        return len(self.generation.sequence.cached) - before
+            self.tell_reading()
 
     def tell(self, events: list[Event]) -> None:
         for event in events:
             self.stream.note(event)
             self.job.tell(event)
 
-    def _tell_reading(self) -> None:
+    def tell_reading(self) -> None:
+        """How much of its prompt the cache holds."""
         total = len(self.generation.request.prompt)
         held = min(len(self.generation.sequence.cached), total)
         self.reused = held if self.reused is None else self.reused
@@ -76,8 +62,8 @@ class Together:
     def __init__(self, states: States) -> None:
         self._states = states
         self._running: list[Running] = []  # oldest first
-        self._chunks = 0
-        self._round_s = 0.0  # of the latest round
+        self._pieces = 0
+        self._round_s = 0.0  # of the latest round without a piece
         self._token_s = 0.0  # of reading one token; 0: not known
 
     def __len__(self) -> int:
@@ -95,47 +81,66 @@ class Together:
         self._running.remove(running)
 
     def turn(self, scorer: Scorer, n_batch: int) -> None:
-        """A chunk for one that reads, and a round for all that do not. n_batch: tokens that a decode may read.
+        """One decode: a round for all whose text is read, and pieces of what others have to read.
 
-        A request that ends, also with an error, says so in its generation.
+        n_batch: tokens that a decode may read. A request that ends, also with an error, says so in its generation.
         """
         self._make_room(scorer)
-        readers = [r for r in self._running if r.reading and not r.aside]
         talkers = [r for r in self._running if not r.reading and not r.aside]
-        if readers:
-            reader = min(readers, key=lambda r: r.latest)
-            self._read(reader, self._chunk(n_batch) if talkers else n_batch)
-            talkers += [] if reader.reading else [reader]
-        if talkers:
-            self._round(scorer, talkers)
+        begun = bool(talkers)
+        pieces: list[tuple[Running, int]] = []
+        left = tokens = self._piece(max(n_batch // 2, n_batch - scorer.max_width)) if begun else n_batch
+        for reader in sorted((r for r in self._running if r.reading and not r.aside), key=lambda r: r.latest):
+            unread = reader.generation.unread
+            if unread <= left - 1:  # its row needs a place, too
+                reader.reading = False
+                talkers.append(reader)
+                left -= unread + 1
+            elif left >= min(tokens, _LEAST_PIECE) and not reader.job.cancelled.is_set():
+                pieces.append((reader, left))
+                left = 0
+        if talkers or pieces:
+            self._round(scorer, talkers, pieces, tokens - left, begun=begun)
         for running in self._running:  # one that is not at the model can be cancelled, too
             if running.job.cancelled.is_set() and running.generation.finish_reason is None:
                 running.tell(running.generation.end_cancelled())
 
-    def _round(self, scorer: Scorer, talkers: list[Running]) -> None:
+    def _round(
+        self, scorer: Scorer, talkers: list[Running], pieces: list[tuple[Running, int]], tokens: int, *, begun: bool
+    ) -> None:
+        """tokens: of prompts in this decode.  begun: somebody's reply goes on in it."""
+        for reader, _ in pieces:
+            self._pieces += 1
+            reader.latest = self._pieces
         begin = time.monotonic()
         try:
-            events = step(scorer, [r.generation for r in talkers])
+            events = step(scorer, [r.generation for r in talkers], [Piece(r.generation, n) for r, n in pieces])
         except Exception as error:
-            for running in talkers:
+            for running in (*talkers, *(r for r, _ in pieces)):
                 running.generation.fail(error)
             return
-        self._round_s = time.monotonic() - begin
+        self._learn(time.monotonic() - begin, tokens, begun=begun)
         for running, told in zip(talkers, events, strict=True):
             running.tell(told)
+        for reader, _ in pieces:
+            if not reader.generation.completion:
+                reader.tell_reading()
 
-    def _read(self, reader: Running, chunk: int) -> None:
-        self._chunks += 1
-        reader.latest = self._chunks
-        begin = time.monotonic()
-        tokens = reader.read(chunk)
-        if tokens > 0:
-            self._token_s = (time.monotonic() - begin) / tokens
+    def _learn(self, seconds: float, tokens: int, *, begun: bool) -> None:
+        """What a decode took, with so many tokens of prompts in it."""
+        if not tokens:
+            self._round_s = seconds
+        elif tokens < _LEAST_PIECE // 2:
+            return  # it is mostly the time of its rows
+        elif not begun:
+            self._token_s = seconds / tokens
+        elif seconds > self._round_s > 0:
+            self._token_s = (seconds - self._round_s) / tokens
 
-    def _chunk(self, n_batch: int) -> int:
+    def _piece(self, most: int) -> int:
         """Tokens that are read in the time of few rounds."""
         wanted = int(_ROUNDS * self._round_s / self._token_s) if self._token_s else 0
-        return min(n_batch, max(_LEAST_CHUNK, wanted))
+        return min(most, max(_LEAST_PIECE, wanted))
 
     def _make_room(self, scorer: Scorer) -> None:
         """Set aside the youngest that the cache has no room for; take the oldest that it has room for.

@@ -29,7 +29,7 @@ def check(requests: Sequence[ScoreRequest], context: Context) -> None:
                 needed=len(r.tokens) + len(r.drafted),
                 available=context.n_ctx,
             )
-    width = sum(len(r.drafted) + 1 for r in requests)
+    width = sum(r.width for r in requests)
     if width > context.max_width:
         raise BadRequestError(f"{width} rows asked for in one decode; this context gives {context.max_width}")
     if len({id(r.sequence) for r in requests}) < len(requests):

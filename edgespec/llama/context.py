@@ -49,9 +49,10 @@ class Context:
         self._lib = binding.lib()
         self.model = model
         self.settings = settings = settings or model.settings
-        self.n_ctx: int = settings.n_ctx or default_context(
+        self.cells: int = settings.n_ctx or default_context(
             model.header, kv_type=settings.kv_type, flash=settings.flash_attention != 0
         )
+        self.n_ctx = self.cells
         self.n_batch = min(settings.n_batch, self.n_ctx)
         self.max_width = min(settings.max_width, self.n_batch, self.n_ctx)
         self.n_threads = settings.n_threads
@@ -61,6 +62,9 @@ class Context:
         self._handle = open_handle(
             model, settings, n_ctx=self.n_ctx, n_batch=self.n_batch, outputs=self.max_width, snapshots=self._snapshots
         )
+        if settings.split:
+            self.n_ctx = int(self._lib.llama_n_ctx_seq(self._handle))  # rounded up
+            self.cells = self.n_ctx * settings.sequences
         self._memory = self._lib.llama_get_memory(self._handle)
         self._states = HiddenStates(self._lib, self._handle, model.embedding_size)
         self._gives_states: bool | None = None  # tried when first asked
@@ -79,6 +83,7 @@ class Context:
             recurrent=model.recurrent,
             window=self._window,
             snapshots=self._snapshots,
+            together=settings.split,
         )
         self.can_roll_back = not model.recurrent or (not self._window and self._test_rollback())
         if model.recurrent and self.can_roll_back:
@@ -89,9 +94,19 @@ class Context:
         return self.model.vocab
 
     @property
-    def cells(self) -> int:
-        """Tokens all sequences together may hold: they share one cache."""
-        return self.n_ctx
+    def attends_to_all(self) -> bool:
+        """True where the time of a row grows with what all sequences hold, not with what its own one holds.
+
+        Where they share one cache attention is over all of it; but llama.cpp's flash attention on a CPU passes over the
+        cells of others.
+        """
+        settings = self.settings
+        return not settings.split and (settings.offload != 0 or settings.flash_attention != binding.FLASH_ATTN["on"])
+
+    @property
+    def splits(self) -> bool:
+        """True where a decode of sequences with different numbers of rows is several passes over the weights."""
+        return self.settings.split
 
     @property
     def state_size(self) -> int:
@@ -125,7 +140,7 @@ class Context:
     def memory(self) -> MemoryEstimate:
         """What the weights and this context take."""
         settings = self.settings
-        return estimate(self.model.header, self.n_ctx, kv_type=settings.kv_type, flash=settings.flash_attention != 0)
+        return estimate(self.model.header, self.cells, kv_type=settings.kv_type, flash=settings.flash_attention != 0)
 
     def sequence(self, tokens: TokenSequence[int] = ()) -> Sequence:
         """Open a sequence, on the idle cache that shares the longest prefix with `tokens`."""
@@ -152,36 +167,47 @@ class Context:
             stated = any(r.states for r in requests)
             if stated and not self.gives_states:
                 raise BadRequestError(f"{self.model.path.name}: {NO_STATES}")
-            room = 0 if stated else self.n_batch - sum(len(r.drafted) + 1 for r in requests)
+            room = 0 if stated else self.n_batch - sum(r.width for r in requests)
             for r in requests:
                 # The prompt's last chunk shares the decode that scores: one decode fewer.
-                missing = len(r.tokens) - 1 - self._trim(r.sequence, r.tokens[:-1], r.cancel)
+                before = r.before
+                missing = len(before) - self._trim(r.sequence, before, r.cancel)
                 if missing > room:
-                    self._fill(r.sequence, r.tokens[: len(r.tokens) - 1 - room], r.cancel, requests)
+                    self._fill(r.sequence, before[: len(before) - room], r.cancel, requests)
                     missing = room
                 room -= missing
+            if self.settings.split:  # what is one pass must have growing ids
+                order = sorted(range(len(requests)), key=lambda i: self._slots.of(requests[i].sequence).id)
+            else:
+                order = list(range(len(requests)))
             self._batch.clear()
-            for r in requests:
+            tails: list[list[int]] = [[] for _ in requests]
+            for i in order:
+                r = requests[i]
                 slot = self._slots.of(r.sequence)
-                tail = [*r.tokens[len(slot.tokens) :], *r.drafted]
-                slot.fresh = 0  # whatever ends the decode, older snapshots are gone
-                self._batch.add(slot.id, len(slot.tokens), tail, outputs=len(r.drafted) + 1)
-            padded = self._pad(slot, tail)
-            self._states.switch(stated)
-            self._decode([r.cancel for r in requests if r.cancel], requests)
-            if padded:
-                self._lib.llama_memory_seq_rm(self._memory, slot.id, len(slot.tokens) + len(tail), -1)
-            rows, start = [], 0
+                tails[i] = [*r.tokens[len(slot.tokens) :], *r.drafted]
+                if tails[i]:
+                    slot.fresh = 0  # whatever ends the decode, older snapshots are gone
+                    self._batch.add(slot.id, len(slot.tokens), tails[i], outputs=r.width)
+                    last = slot, tails[i]
+            if self._batch.size:
+                padded = self._pad(*last)
+                self._states.switch(stated)
+                self._decode([r.cancel for r in requests if r.cancel], requests)
+                if padded:
+                    slot, tail = last
+                    self._lib.llama_memory_seq_rm(self._memory, slot.id, len(slot.tokens) + len(tail), -1)
             logits = self._rows()
-            for r in requests:
-                slot = self._slots.of(r.sequence)
-                tail = [*r.tokens[len(slot.tokens) :], *r.drafted]
-                slot.tokens += tail
-                slot.fresh = len(tail)
-                rows.append(logits[start : start + len(r.drafted) + 1])
+            rows, start = [logits] * len(requests), 0
+            for i in order:
+                r, slot = requests[i], self._slots.of(requests[i].sequence)
+                if tails[i]:
+                    slot.tokens += tails[i]
+                    slot.fresh = len(tails[i])
+                rows[i] = logits[start : start + r.width]
                 if r.states:
-                    self._states.note(slot.id, start, len(r.drafted) + 1)
-                start += len(r.drafted) + 1
+                    self._states.note(slot.id, start, r.width)
+                start += r.width
             return rows
 
     def states(self, sequence: Sequence) -> Rows:
@@ -247,7 +273,7 @@ class Context:
             slot = self._slots.of(sequence)
             self._slots.cut(slot, 0)
             buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
-            while self._slots.held + len(tokens) > self.n_ctx:
+            while self._slots.held + len(tokens) > self.cells:
                 if not self._slots.evict([ScoreRequest(sequence, tokens)]):
                     break
             taken = self._lib.llama_state_seq_set_data(self._handle, buffer, len(state), slot.id)
@@ -310,8 +336,10 @@ class Context:
         size = self._batch.size
         more = self.model.padding.get(size, size) - size
         held = self._slots.held + size
-        if not more or held + more > self.n_ctx or self._batch.rows + more > self.max_width:
+        if not more or held + more > self.cells or self._batch.rows + more > self.max_width:
             return False
+        if self.settings.split and (len(tail) < size or len(slot.tokens) + size + more > self.n_ctx):
+            return False  # beside others it would be a pass of its own
         outputs = more if self._batch.rows == size else 0
         self._batch.add(slot.id, len(slot.tokens) + len(tail), [tail[-1]] * more, outputs=outputs)
         return True
@@ -386,4 +414,6 @@ class Context:
 
     def _rows(self) -> Rows:
         """The logits of the last decode, shape (rows, vocab.size), without a copy."""
+        if not self._batch.rows:
+            return np.empty((0, self.vocab.size), np.float32)
         return self._logits.rows(self._lib.llama_get_logits(self._handle), self._batch.rows)

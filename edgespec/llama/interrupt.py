@@ -19,6 +19,7 @@ class Held:
 
     def __init__(self) -> None:
         self._before: Any = None
+        self.possible = False  # else this thread is never interrupted
         self._kept: list[tuple[Any, ...]] = []
 
     @property
@@ -43,9 +44,9 @@ def held_back() -> Iterator[Held]:
     held = Held()
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield held  # such a thread is never interrupted, and nothing is raised
+        yield held
         return
-    held._before = before
+    held._before, held.possible = before, True
     signal.signal(signal.SIGINT, lambda *arguments: held._kept.append(arguments))
     try:
         yield held
@@ -68,7 +69,7 @@ class Interrupt:
     ) -> None:
         """Let Ctrl+C and any of `events` stop the next decode of `size` tokens, if it is long, or `slow` says so."""
         self.error = None
-        if size >= _WATCHED_FROM or slow:
+        if (events or held.possible) and (size >= _WATCHED_FROM or slow):
             asked = self._asked(events, held)
             next(asked)
             self._callback = self._type(asked.send)

@@ -32,7 +32,7 @@ def open_handle(model: Model, settings: LoadSettings, *, n_ctx: int, n_batch: in
     params.flash_attn_type = settings.flash_attention
     params.type_k = params.type_v = binding.KV_TYPES[settings.kv_type]
     params.swa_full = True  # a sliding window that forgets cannot roll back
-    params.kv_unified = True
+    params.kv_unified = not settings.split
     if model.header.metadata.get(f"{model.header.arch}.pooling_type"):
         params.pooling_type = _NO_POOLING
     params.no_perf = True

@@ -27,6 +27,7 @@ from ..profile import (
     RuntimeProfile,
     Space,
     Trial,
+    flash_for,
     search,
     search_space,
 )
@@ -102,6 +103,22 @@ def _gpu_advice(header: Header, kv_type: str) -> str:
     tokens = default_context(header, kv_type=kv_type, flash=True)
     layers = 0 if gpu is None else layers_that_fit(header, tokens, gpu.free, kv_type=kv_type, flash=True)
     return f"--gpu-layers {layers} fits on {gpu.name}" if gpu and layers else "--gpu-layers -1 tries again"
+
+
+def fastest(
+    path: Path,
+    settings: LoadSettings,
+    forced: Forced,
+    at_once: int = 1,
+    *,
+    announce: Callable[[str], None] | None = None,
+) -> LoadSettings:
+    """The settings with those that are fastest here for so many requests at once. Else as runtime_profile()."""
+    profile = runtime_profile(path, forced, announce=announce)
+    settings = applied(settings, profile)
+    if forced.flash_attn is None and not settings.offload and not settings.split:
+        settings = replace(settings, flash_attn=flash_for(profile, at_once)) if profile.trials else settings
+    return settings
 
 
 def applied(settings: LoadSettings, profile: RuntimeProfile) -> LoadSettings:

@@ -50,7 +50,9 @@ class LoadSettings:
     buffers: "auto" lets llama.cpp choose weight layouts (AMX where the CPU has it), "repack" is the
     layout of a CPU without AMX, "none" the file's own (memory-mapped).  flash_attn: "auto" is off on CPU,
     where it is slower for few rows, and llama.cpp's choice on a GPU.  sequences: KV sequences held at
-    once.  max_width: most rows one verification may score.
+    once.  max_width: most rows one verification may score.  split: each sequence has an equal share of the context, in
+    place of a claim on all of it: its rows are then not computed against what the others hold, but a decode in which
+    sequences have different numbers of rows reads the weights several times.
     """
 
     n_ctx: int | None = None
@@ -62,10 +64,13 @@ class LoadSettings:
     flash_attn: FlashAttention = "auto"
     sequences: int = 4
     max_width: int = 32
+    split: bool = False
 
     def __post_init__(self) -> None:
         for field in (*_WHOLE, *_CHOICES):
             check_setting(field, getattr(self, field))
+        if not isinstance(self.split, bool):
+            raise BadRequestError(f"split is {self.split!r}; it must be True or False")
         if self.gpu_layers and not binding.supports_gpu_offload():
             raise BadRequestError(
                 "this llama.cpp build has no GPU support; use gpu layers 0, or rebuild with GGML_CUDA or GGML_METAL"

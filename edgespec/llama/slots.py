@@ -15,8 +15,21 @@ from .sequence import Sequence, Slot
 class Slots:
     """All slots of one llama_context. Its lock is held by whoever calls."""
 
-    def __init__(self, lib: Any, memory: Any, count: int, *, recurrent: bool, window: int, snapshots: int) -> None:
-        """window: tokens that a sliding window sees; 0: all.  snapshots: of a recurrent state, to go back to."""
+    def __init__(
+        self,
+        lib: Any,
+        memory: Any,
+        count: int,
+        *,
+        recurrent: bool,
+        window: int,
+        snapshots: int,
+        together: bool = False,
+    ) -> None:
+        """window: tokens that a sliding window sees; 0: all.  snapshots: of a recurrent state, to go back to.
+        together: those in use should be neighbours.
+        """
+        self._together = together
         self._lib, self._memory = lib, memory
         self._recurrent, self._window, self._snapshots = recurrent, window, snapshots
         self._slots = [Slot(i) for i in range(count)]
@@ -47,8 +60,13 @@ class Slots:
         """Seat a sequence in the idle slot that shares the longest prefix with `tokens`, if there is an idle one."""
         idle = [s for s in self._slots if s.owner is None]
         if idle:
-            best = max(idle, key=lambda s: (common_prefix(s.tokens, tokens), -len(s.tokens), -s.used))
+            best = max(idle, key=lambda s: (common_prefix(s.tokens, tokens), self._beside(s), -len(s.tokens), -s.used))
             self._give(best, sequence)
+
+    def _beside(self, slot: Slot) -> int:
+        """How many neighbours of a slot are in use, where that counts."""
+        near = self._slots[max(0, slot.id - 1) : slot.id + 2] if self._together else []
+        return sum(s.owner is not None for s in near)
 
     def place(self, sequence: Sequence, tokens: TokenSequence[int], requests: Iterable[ScoreRequest]) -> None:
         """Make sure a sequence sits: in an idle slot, else in the one least recently used by others than `requests`."""

@@ -61,7 +61,8 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._engine, self._settings = engine, settings
-        sequences = max(spec.parallel, settings.parallel + _SPARE)
+        # Where each has its own share, spare ones would make the others smaller.
+        sequences = settings.parallel if spec.split_cache else max(spec.parallel, settings.parallel + _SPARE)
         self._spec = msgspec.structs.replace(spec, at_once=settings.parallel, parallel=sequences)
         self._on_loading = on_loading
         self._stops = 0

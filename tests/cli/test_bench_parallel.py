@@ -57,6 +57,20 @@ def test_against_a_peer(cli: Cli, models: Models, tmp_path: Path) -> None:
     assert len({tuple(asked["prompt"]) for asked in first}) == 2
 
 
+def test_a_divided_context(cli: Cli, models: Models, tmp_path: Path) -> None:
+    server = fake_server(tmp_path)
+    peer = ("--peer", f"llama-server={server.binary}")
+    done = bench(cli, "-m", models.chat, "--parallel", "2", "--split-cache", "--prompts", "2", *peer, "--json")
+    assert done.code == 0, done.err
+    assert (done.json["split_cache"], done.json["settings"]["ctx_size"]) == (True, 2048)
+    assert done.json["throughput"][0]["per_group"][0]["tokens"] == [16, 16]
+    (arguments,) = server.starts
+    assert arguments[arguments.index("-c") + 1] == "2048"  # of all, as it divides it, too
+    done = bench(cli, "-m", models.chat, "--parallel", "8", "--split-cache", "--ctx-size", "256", "-n", "300")
+    assert done.code != 0
+    assert "context" in done.err
+
+
 def test_a_peer_that_remembers_is_started_anew(cli: Cli, models: Models, tmp_path: Path) -> None:
     server = fake_server(tmp_path)
     peer = ("--peer", f"llama-server={server.binary} --spec-type ngram-mod")

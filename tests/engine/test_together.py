@@ -86,14 +86,15 @@ def test_more_than_fit_wait_in_order_and_are_told_their_places(
     engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine.load(model(at_once=2, drafter="none"))
+    texts = ["number " * (number + 1) for number in range(5)]  # no two of them end in the same round
     with held(monkeypatch):
-        asked = [engine.generate(spec(f"number {number}")) for number in range(5)]
+        asked = [engine.generate(spec(text)) for text in texts]
     events = [list(one) for one in asked]
     places = [[event.position for event in told if isinstance(event, Queued)] for told in events]
     assert places[:2] == [[], []]
     assert [told[-1] for told in places[2:]] == [1, 1, 1]
     assert [told[0] for told in places[2:]] == [1, 2, 3]
-    assert [one.reply.text for one in asked if one.reply] == [f"number {number}" for number in range(5)]
+    assert [one.reply.text for one in asked if one.reply] == texts
 
 
 def test_a_long_prompt_is_read_between_the_rounds_of_a_running_reply() -> None:

@@ -15,7 +15,7 @@ from edgespec.costs import Costs, CostTable
 from edgespec.drafters import Resources, planned
 from edgespec.drafting import Drafter
 from edgespec.generation import GenerationRequest, generate
-from edgespec.rounds import step
+from edgespec.rounds import Piece, step
 from edgespec.sampling import SamplingParams
 from edgespec.testing import TableModel, outcome_law, total_variation, total_variation_bound
 
@@ -24,6 +24,7 @@ TARGET = TableModel(seed=1, n_seq_max=4, max_width=10)  # too narrow for four wh
 DRAFT = TableModel(seed=2, n_seq_max=4)
 CHEAP = CostTable((1, 2, 4, 8, 16), (10.0, 10.1, 10.2, 10.3, 10.4))  # drafting always seems worth a try
 STEPS = CostTable((1, 16), (0.01, 0.02))
+_PIECE = 3  # tokens of a prompt in one decode
 SETTINGS = [
     ((0, 1, 2, 1, 2, 0, 1), OFF, ("model",)),
     ((2, 2, 0), OFF.replace(top_k=2), ("suffix", "lookup", "model")),
@@ -37,17 +38,20 @@ def drafter(names: tuple[str, ...]) -> Drafter:
 
 
 def crowd(seed: int) -> tuple[list[tuple[int, ...]], int]:
-    """Three tokens of each of the four, which begin one round apart; and the rounds in which several drafted."""
+    """Three tokens of each of the four, which begin one round apart, with prompts read in pieces beside the others; and
+    the rounds in which several drafted.
+    """
     waiting = [
         generate(TARGET, GenerationRequest(prompt=p, params=s.replace(seed=4 * seed + i), max_tokens=5), drafter(names))
         for i, (p, s, names) in enumerate(SETTINGS)
     ]
-    made, running, together = list(waiting), [], 0
-    while waiting or any(g.finish_reason is None for g in running):
+    made, came, together = list(waiting), [], 0
+    while waiting or any(g.finish_reason is None for g in came):
         if waiting:
-            running.append(waiting.pop(seed % len(waiting)))
+            came.append(waiting.pop(seed % len(waiting)))
         before = [g.stats.drafted for g in made]
-        step(TARGET, running)
+        pieces = [Piece(g, _PIECE) for g in came if g.unread >= _PIECE and not g.completion_started]
+        step(TARGET, [g for g in came if all(g is not p.generation for p in pieces)], pieces)
         together += sum(g.stats.drafted > b for g, b in zip(made, before, strict=True)) > 1
     for generation in made:
         generation.close()

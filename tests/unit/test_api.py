@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 
 import edgespec
 from edgespec import LLM, BadRequestError, ContextFullError, ModelLoadError, Reply, TokenEvent
-from edgespec.llama import Context, LoadSettings, Model
+from edgespec.llama import Context, LoadSettings, Model, profiling
 from edgespec.messages import Message
+from edgespec.profile import Choice, RuntimeProfile, Trial
 from edgespec.scoring import ScoreRequest
 from edgespec.stats import RoundEvent
 from edgespec.tiny_gguf import CHATML_TEMPLATE
@@ -254,3 +256,34 @@ def test_progress_names_each_file_and_ends_at_one(paths):
     for parts in seen.values():
         assert parts == sorted(parts)
         assert parts[-1] == 1
+
+
+def test_a_context_may_be_divided(tiny: Callable[..., Path]) -> None:
+    with edgespec.load(tiny(), ctx_size=1024, threads=1, parallel=4, split_cache=True) as llm:
+        assert (llm.target.n_ctx, llm.target.cells) == (256, 1024)
+        assert len(llm.complete([5, 6, 7], max_tokens=8).tokens) == 8
+    with pytest.raises(BadRequestError, match="split_cache"):
+        edgespec.load(tiny(), ctx_size=1024, split_cache="yes")  # type: ignore[arg-type]
+
+
+def test_a_draft_model_holds_two_texts_for_each_request(paths: dict[str, Path]) -> None:
+    """All of a conversation, and its latest part, for each of them: else they would take each other's cache."""
+    with edgespec.load(paths["chat"], draft=paths["draft"], ctx_size=512, threads=1, parallel=3) as llm:
+        assert llm.draft is not None
+        assert (llm.target.max_sequences, llm.draft.max_sequences) == (3, 6)
+
+
+def test_flash_attention_for_several_at_once_is_what_was_measured(
+    tiny: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    off = Choice(buffers="none", flash_attn="off", threads=1, gpu_layers=0)
+    trials = (Trial(off, 10.0, 12.0), Trial(replace(off, flash_attn="on"), 10.0, 12.0))
+    monkeypatch.setattr(profiling, "runtime_profile", lambda *_, **__: RuntimeProfile(off, None, trials))
+
+    def flash(**options: Any) -> str:
+        with edgespec.load(tiny(), ctx_size=512, **options) as llm:
+            return llm.target.settings.flash_attn
+
+    assert [flash(at_once=n) for n in (1, 2, 4)] == ["off", "off", "on"]
+    assert flash(at_once=4, flash_attn="off") == "off"
+    assert flash(at_once=4, split_cache=True) == "off"

@@ -59,6 +59,12 @@ def test_random_walk_gives_fresh_rows(tiny: Tiny, open_context: Open, arch: str,
     random_walk(tiny(arch), open_context, n_batch, f"{arch} {n_batch}")
 
 
+@pytest.mark.parametrize("n_batch", [8, 64])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_random_walk_over_a_divided_context(tiny: Tiny, open_context: Open, arch: str, n_batch: int) -> None:
+    random_walk(tiny(arch), open_context, n_batch, f"{arch} {n_batch} divided", split=True)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("arch", ARCHS)
 def test_many_random_walks(tiny: Tiny, open_context: Open, arch: str) -> None:
@@ -66,9 +72,9 @@ def test_many_random_walks(tiny: Tiny, open_context: Open, arch: str) -> None:
         random_walk(tiny(arch), open_context, (1, 8, 17, 64)[seed % 4], f"{arch} {seed}")
 
 
-def random_walk(path: Path, open_context: Open, n_batch: int, seed: str) -> None:
-    """Six conversations over three slots: extended, cut, replaced, closed, scored alone and together."""
-    context = open_context(path, sequences=3, n_batch=n_batch, max_width=12)
+def random_walk(path: Path, open_context: Open, n_batch: int, seed: str, *, split: bool = False) -> None:
+    """Six conversations over three slots: extended, cut, replaced, closed, scored and read alone and together."""
+    context = open_context(path, sequences=3, n_batch=n_batch, max_width=12, split=split)
     reference = open_context(path, sequences=1, max_width=12)
     rng = random.Random(seed)
     texts = [some(rng.randrange(1, 30), i) for i in range(6)]
@@ -90,11 +96,15 @@ def random_walk(path: Path, open_context: Open, n_batch: int, seed: str) -> None
                 texts[i] = [*text, *some(rng.randrange(4), rng.randrange(100))]
             most = max(0, n_batch // len(chosen) - 1)
             drafted = tuple(some(min(most, rng.choice((0, 0, 1, 2, 3))), rng.randrange(1000)))
-            requests.append(ScoreRequest(sequences[i], texts[i], drafted))
+            reads = rng.random() < 0.2
+            requests.append(ScoreRequest(sequences[i], texts[i], () if reads else drafted, reads=reads))
         scored = [s.copy() for s in context.score(requests)]
         for i, request, got in zip(chosen, requests, scored, strict=True):
             assert list(sequences[i].cached) == [*request.tokens, *request.drafted]
-            assert close_to(got, fresh_rows(reference, list(request.tokens), request.drafted))
+            if request.reads:
+                assert got.shape == (0, context.vocab.size)
+            else:
+                assert close_to(got, fresh_rows(reference, list(request.tokens), request.drafted))
             # As the loop does: keep some of the draft, forget the rest.
             kept = rng.randrange(len(request.drafted) + 1)
             texts[i] = [*request.tokens, *request.drafted[:kept]]
@@ -274,3 +284,30 @@ def test_snapshots_of_recurrent_states_serve_one_sequence_a_decode(tiny: Tiny, o
     requests = [ScoreRequest(context.sequence(), some(5)) for _ in range(2)]
     with pytest.raises(BadRequestError, match="2 sequences"):
         context.score(requests)
+
+
+def test_a_divided_context_gives_each_sequence_its_share(tiny: Tiny, open_context: Open) -> None:
+    context = open_context(tiny(), n_ctx=1024, sequences=4, split=True)
+    assert (context.n_ctx, context.cells, context.splits, context.attends_to_all) == (256, 1024, True, False)
+    sequences = [context.sequence() for _ in range(4)]
+    for i, sequence in enumerate(sequences):
+        sequence.sync(some(256, i))  # all of them are full, and nobody has lost anything
+    assert [list(s.cached) for s in sequences] == [some(256, i) for i in range(4)]
+    with pytest.raises(ContextFullError):
+        sequences[0].sync(some(257))
+    shared = open_context(tiny(), n_ctx=1024, sequences=4)
+    assert (shared.n_ctx, shared.cells, shared.splits, shared.attends_to_all) == (1024, 1024, False, True)
+
+
+def test_neighbours_are_preferred_in_a_divided_context(tiny: Tiny, open_context: Open) -> None:
+    """Requests in slots that are not neighbours would be decoded one after another."""
+    context = open_context(tiny(), n_ctx=1280, sequences=5, split=True)
+    sequences = [context.sequence() for _ in range(5)]
+    for sequence in sequences:
+        sequence.sync([1, 2])
+    ids = [s.slot.id for s in sequences if s.slot]
+    for i in (0, 1, 3, 4):
+        sequences[ids.index(i)].close()
+    taken = [context.sequence([1, 2]) for _ in range(2)]
+    slots = sorted(s.slot.id for s in (*taken, sequences[ids.index(2)]) if s.slot)
+    assert slots == list(range(slots[0], slots[0] + 3))

@@ -163,7 +163,7 @@ def test_a_planner_without_its_loss_budget_breaks_the_bound(monkeypatch: pytest.
     table = CostTable((1, 2, 4), (10.0, 16.0, 20.0))
     world = World(3, table, (Source("model", 5.0, 1.0, (0.02,) * 3),), ())
     assert world.planned() <= 1.03 * world.plain()  # the ledger holds even against a wrong belief
-    monkeypatch.setattr(Planner, "_allowance", property(lambda self: float("inf")))
+    monkeypatch.setattr(Planner, "_left", property(lambda self: float("inf")))
     assert world.planned() > 1.5 * world.plain()
 
 

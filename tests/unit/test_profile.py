@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from edgespec.profile import Choice, Forced, RuntimeProfile, Space, Trial, search, search_space
+from edgespec.profile import Choice, Forced, RuntimeProfile, Space, Trial, flash_for, search, search_space
 
 Times = Callable[[Choice], tuple[float, float]]
 START = Choice(buffers="auto", flash_attn="off", threads=4, gpu_layers=0)
@@ -242,3 +242,23 @@ def test_the_choice_is_never_slower_than_the_start_or_than_noise_allows() -> Non
         assert found.library is not None
         assert chosen.ms <= found.library.ms / 0.97 + 1e-9
         assert chosen.long_ms is not None
+
+
+def measured_for(off: tuple[float, float | None], on: tuple[float, float | None]) -> RuntimeProfile:
+    """off, on: a step behind a short and a long text, without and with flash attention."""
+    start, flash = replace(START, flash_attn="off"), replace(START, flash_attn="on")
+    other = replace(flash, threads=1)  # says nothing about the choice
+    return RuntimeProfile(start, None, (Trial(start, *off), Trial(flash, *on), Trial(other, 1.0, 1.0)))
+
+
+def test_flash_attention_pays_where_enough_requests_share_a_cache() -> None:
+    """Twice as dear for one: then for six, since each of several rows costs less without it."""
+    profile = measured_for((10.0, 12.0), (10.0, 14.0))
+    assert [flash_for(profile, n) for n in (1, 2, 4, 5, 6, 8)] == ["off", "off", "off", "off", "on", "on"]
+    cheap = measured_for((10.0, 12.0), (10.0, 12.1))
+    assert [flash_for(cheap, n) for n in (1, 2, 3, 4)] == ["off", "off", "on", "on"]
+
+
+def test_flash_attention_stays_as_chosen_where_it_was_not_measured_both_ways() -> None:
+    assert flash_for(measured_for((10.0, 12.0), (30.0, None)), 8) == "off"
+    assert flash_for(RuntimeProfile(replace(START, flash_attn="on")), 8) == "on"

@@ -13,7 +13,7 @@ from edgespec.distribution import Distribution
 from edgespec.drafting import Draft
 from edgespec.errors import DecodeError
 from edgespec.generation import Generation, GenerationRequest, generate, step
-from edgespec.planning import Beside, Offer, Plan, Planner
+from edgespec.planning import Beside, Ledger, Offer, Plan, Planner, passes
 from edgespec.sampling import SamplingParams
 from edgespec.stats import RoundEvent
 from edgespec.testing import TableModel
@@ -115,9 +115,11 @@ def test_rows_that_a_decode_has_anyway_are_filled() -> None:
     assert (plan.source, plan.k) == ("lookup", 2)
 
 
-def cost_of_a_crowd(requests: int, costs: CostTable, accepted: float, *, aware: bool) -> float:
+def cost_of_a_crowd(
+    requests: int, costs: CostTable, accepted: float, *, aware: bool, ledger: Ledger | None = None
+) -> float:
     """Milliseconds per token of requests that decode together, of which each plans its own draft."""
-    made = [Planner(Costs(costs), {"lookup": lambda _: 0.5}, overhead_ms=0.0) for _ in range(requests)]
+    made = [Planner(Costs(costs), {"lookup": lambda _: 0.5}, overhead_ms=0.0, ledger=ledger) for _ in range(requests)]
     for planner in made:
         known = Acceptance(lambda _: 0.5)
         known.recall([(i, accepted * 50, 50.0) for i in range(7)], most=50.0)
@@ -154,12 +156,79 @@ def test_a_crowd_is_never_slower_than_plain(requests: int, accepted: float) -> N
     assert cost_of_a_crowd(requests, costs, accepted, aware=True) <= 1.03 * plain
 
 
+# As measured: groups of four rows, the second as dear as the first.
+GROUPS = CostTable((1, 4, 5, 8, 9, 16, 32), (100.0, 100.0, 181.0, 181.0, 261.0, 261.0, 420.0))
+
+
+@pytest.mark.parametrize("requests", [4, 8])
+def test_what_is_sure_is_drafted_in_a_crowd(requests: int) -> None:
+    """No row is free there, so that a part of the allowance pays for none; all of it does."""
+    plain = GROUPS.at(requests) / requests
+    assert cost_of_a_crowd(requests, GROUPS, 0.95, aware=True, ledger=Ledger()) < 0.9 * plain
+
+
+@pytest.mark.parametrize("requests", [2, 4, 8])
+@pytest.mark.parametrize("accepted", [0.1, 0.4, 0.8])
+def test_a_crowd_with_one_account_is_never_slower_than_plain(requests: int, accepted: float) -> None:
+    plain = GROUPS.at(requests) / requests
+    assert cost_of_a_crowd(requests, GROUPS, accepted, aware=True, ledger=Ledger()) <= 1.03 * plain
+
+
+def test_a_planner_that_ends_leaves_the_account() -> None:
+    ledger = Ledger()
+    made = [Planner(Costs(GROUPS), {}, ledger=ledger) for _ in range(2)]
+    for planner in (made[0], made[0], made[1]):
+        planner.close()
+    assert ledger.members == []
+
+
+def test_nothing_is_asked_to_learn_that_could_not_pay_if_it_were_right() -> None:
+    """A draft model beside three others: rows of their own group of four, each at the price of a step."""
+    planner = Planner(Costs(GROUPS), {"model": lambda _: 0.5}, overhead_ms=0.0)
+    offer = Offer("model", tuple(range(8)), step_ms=30.0)
+    assert planner.plan([offer], 8).source == "model"
+    planner.beside = crowd(3)
+    assert planner.plan([offer], 8).source is None
+
+
 def test_planning_as_if_alone_is_slower_than_plain_in_a_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the ledger of losses, and costs that follow what rounds take, only minding the others helps."""
-    monkeypatch.setattr(Planner, "_allowance", property(lambda self: float("inf")))
+    monkeypatch.setattr(Planner, "_left", property(lambda self: float("inf")))
     monkeypatch.setattr(Costs, "observe", lambda *_, **__: None)
     widths = tuple(range(1, 65))
     costs = CostTable(widths, tuple(max(100.0, 20.0 * w) for w in widths))
     plain = costs.at(8) / 8
     assert cost_of_a_crowd(8, costs, 0.4, aware=True) <= 1.03 * plain
     assert cost_of_a_crowd(8, costs, 0.4, aware=False) > 1.5 * plain
+
+
+def test_passes_of_a_decode_with_different_numbers_of_rows() -> None:
+    assert passes((1, 1, 1, 1)) == [4]
+    assert passes((5, 1, 1, 1)) == [4, 4]
+    assert passes((3, 1, 5)) == [3, 4, 2]
+    assert passes((2,)) == [2]
+
+
+def test_plans_for_a_divided_context_count_its_passes() -> None:
+    """One long draft beside three rows is a pass more; where the others draft as much it is not."""
+    costs = CostTable((1, 4, 8, 16), (100.0, 100.0, 110.0, 130.0))
+    planner = Planner(Costs(costs), {"lookup": lambda _: 0.6}, overhead_ms=0.0)
+    offer = Offer("lookup", (0,) * 3)
+    planner.beside = Beside(requests=3, rows=3, tokens=3.0)
+    assert planner.plan([offer], 3).source == "lookup"
+    planner.beside = Beside(requests=3, rows=3, tokens=3.0, widths=(1, 1, 1))
+    assert planner.plan([offer], 3).source is None
+    planner.beside = Beside(requests=3, rows=12, tokens=9.0, widths=(4, 4, 4))
+    assert planner.plan([offer], 3).source == "lookup"
+
+
+def test_the_rows_of_each_are_told_where_they_matter() -> None:
+    target = TableModel(max_width=12)
+    target.splits = True
+    few, many, none = Eager(0.5), Eager(3.0), Eager(0.0)
+    step(target, begun(target, few, many, none))
+    assert many.beside[0].widths == (1, 1)
+    assert few.beside[0].widths == (10, 1)
+    target.attends_to_all = False
+    step(target, begun(target, many := Eager(1.0), Eager(0.0)))
+    assert many.beside[0].depth == 0
