@@ -112,14 +112,16 @@ def flash_for(profile: RuntimeProfile, at_once: int) -> Flash:
     its own text alone, at the price of a single row. Where that was not measured: as for one request.
     """
     chosen = profile.choice
-    slopes = {}
+    ms: dict[Flash, float] = {}
     for trial in profile.trials:
         alike = replace(trial.choice, flash_attn=chosen.flash_attn) == chosen
         if alike and trial.short_ms is not None and trial.long_ms is not None:
-            slopes[trial.choice.flash_attn] = max(0.0, trial.long_ms - trial.short_ms)
-    if at_once < 2 or len(slopes) < 2:
+            rows = at_once if trial.choice.flash_attn == "on" else at_once**2 / _TOGETHER
+            # Behind texts of half that length.
+            ms[trial.choice.flash_attn] = trial.short_ms + 0.5 * max(0.0, trial.long_ms - trial.short_ms) * rows
+    if at_once < 2 or len(ms) < 2:
         return chosen.flash_attn
-    return "on" if slopes["on"] * _TOGETHER < slopes["off"] * at_once else "off"
+    return "on" if ms["on"] < (1 - _GAIN) * ms["off"] else "off"
 
 
 def search_space(

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ..api import LLM
 from ..engine.local import LocalEngine
@@ -22,6 +23,8 @@ from .modes import AUTO, PLAIN, Mode
 from .prompts import Workload
 from .runner import Settings
 from .statistics import Cell, Pair, Run
+
+T = TypeVar("T")
 
 MOST = 32
 GREEDY = SamplingParams(temperature=0)
@@ -104,15 +107,7 @@ def run_parallel(
     anything is timed if a prompt does not fit.
     """
     first = check(llm, workloads, raw=settings.raw)
-    if llm.sources and llm.target.can_roll_back:
-        llm.measured()
-    prompts = {
-        workload.name: [
-            (prompt.name, ids)
-            for prompt, ids in encoded(llm, workload, raw=settings.raw, max_tokens=settings.max_tokens)
-        ]
-        for workload in workloads
-    }
+    prompts = _in_a_thread_that_ends(lambda: _prepared(llm, workloads, settings))
     found: dict[tuple[str, str], list[Pair]] = {}
     stopped: KeyboardInterrupt | EdgeSpecError | None = None
     with closing(LocalEngine(lambda spec, progress: llm)) as engine:
@@ -130,6 +125,29 @@ def run_parallel(
             stopped = error
     cells = tuple(Cell(workload, other, 0.0, tuple(pairs)) for (workload, other), pairs in found.items())
     return Outcome(cells, mode, stopped)
+
+
+def _prepared(llm: LLM, workloads: Sequence[Workload], settings: Settings) -> dict[str, list[tuple[str, Ids]]]:
+    """The prompts of each workload, once decode times are known."""
+    if llm.sources and llm.target.can_roll_back:
+        llm.measured()
+    return {
+        workload.name: [
+            (prompt.name, ids)
+            for prompt, ids in encoded(llm, workload, raw=settings.raw, max_tokens=settings.max_tokens)
+        ]
+        for workload in workloads
+    }
+
+
+def _in_a_thread_that_ends(work: Callable[[], T]) -> T:
+    """Decode apart from the thread that is timed and from the one that goes on.
+
+    GNU's OpenMP keeps a team of threads for each thread that has decoded, until it ends. Once all of them are more
+    than the cores, it sleeps at every barrier in place of spinning: decodes then take twice as long.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="edgespec-bench") as pool:
+        return pool.submit(work).result()
 
 
 def _pairs(
