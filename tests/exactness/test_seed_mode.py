@@ -24,6 +24,7 @@ from edgespec.drafters import ChainDrafter, LookupDrafter, ModelDrafter, Resourc
 from edgespec.drafting import Draft, Drafter
 from edgespec.generation import Generation, GenerationRequest, step
 from edgespec.noise import Noise
+from edgespec.proposing import Drafting
 from edgespec.sampling import Sampler, SamplingParams
 from edgespec.stats import RoundEvent
 from edgespec.testing import TableModel, outcome_law, sample_outcomes, total_variation, total_variation_bound
@@ -365,17 +366,17 @@ def test_an_accept_test_on_shared_noise_misses_the_law() -> None:
 class NoiseOfItsOwn(ModelDrafter):
     """Drafts with the noise of another seed."""
 
-    def draft(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Draft:
+    def steps(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Drafting:
         assert sampler.params.seed is not None
         other = Noise(sampler.params.seed + 1, len(PROMPT))
-        return super().draft(tokens, k, Sampler(sampler.params, sampler.vocab_size, None, other), rng)
+        return super().steps(tokens, k, Sampler(sampler.params, sampler.vocab_size, None, other), rng)
 
 
 class FromTheGenerator(ModelDrafter):
     """Drafts with no noise, as a drafter that knows nothing of it may."""
 
-    def draft(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Draft:
-        return super().draft(tokens, k, Sampler(sampler.params, sampler.vocab_size), rng)
+    def steps(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Drafting:
+        return super().steps(tokens, k, Sampler(sampler.params, sampler.vocab_size), rng)
 
 
 def test_other_noise_in_the_drafter_costs_acceptance_and_nothing_else() -> None:
