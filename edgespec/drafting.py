@@ -13,8 +13,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from .beside import Beside
 from .distribution import Distribution
-from .planning import Beside
 from .proposing import Drafting
 from .sampling import Sampler
 from .stats import RoundEvent

@@ -13,11 +13,11 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from .beside import ALONE, Beside
 from .distribution import Distribution
 from .drafting import NO_DRAFT, Draft, Drafter, Explains, ReadsStates, Shares, Steps
 from .errors import Cancelled, ContextFullError, DecodeError
 from .noise import Noise
-from .planning import ALONE, Beside
 from .proposing import Drafting
 from .request import GenerationRequest
 from .rounds import Event, Timing, step

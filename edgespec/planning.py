@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .acceptance import Acceptance, Prior
+from .beside import ALONE, passes
 from .costs import Costs
 
 # A speculative round that does not pay costs time. What such rounds may cost in all: a start, then a share
@@ -37,40 +38,6 @@ _HOPE_SHARE = 0.005  # of the time that has passed, for plans that would win if 
 _PLAIN_EVERY, _PLAIN_OFTEN, _PLAIN_LOSS = 64, 4, 0.025
 _LONE = 2.0  # weight of the time of a plain round that stands among others
 _SURPRISE = 0.08  # of a plain round's time: more, and the next one comes soon
-
-
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """What other requests have in the same decode: their number, their rows, the tokens expected of these, and the
-    tokens of context that they hold.  reading: tokens of prompts that are in it, without rows.  drafting: how many of
-    them draft with the draft model.  widths: the rows of each, where different ones are several passes (see passes()).
-
-    A row more then costs what it adds to a decode that is run anyway, and a millisecond more delays everybody's tokens:
-    tokens and rates below are those of all requests together. What is read has to be read in some decode, so it counts
-    in no plan.
-    """
-
-    requests: int = 0
-    rows: int = 0
-    tokens: float = 0.0
-    depth: int = 0
-    reading: int = 0
-    drafting: int = 0
-    widths: tuple[int, ...] = ()
-
-
-ALONE = Beside()
-
-
-def passes(widths: Sequence[int]) -> list[int]:
-    """Rows of each pass, where one takes equally many rows of all that have some left."""
-    found, before = [], 0
-    left = sorted(widths)
-    for i, width in enumerate(left):
-        if width > before:
-            found.append((width - before) * (len(left) - i))
-            before = width
-    return found
 
 
 @dataclass(frozen=True, slots=True)

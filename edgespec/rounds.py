@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from . import proposing
+from .beside import ALONE, Beside
 from .drafting import NO_DRAFT, Draft
 from .errors import Cancelled, ContextFullError
-from .planning import ALONE, Beside
 from .scoring import Rows, Scorer, ScoreRequest
 from .stats import RoundEvent, TokenEvent
 

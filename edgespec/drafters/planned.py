@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..beside import Beside
 from ..costs import Costs
 from ..distribution import Distribution
 from ..drafting import NO_DRAFT, Draft, Drafter, States
-from ..planning import Beside, Offer, Plan, Planner
+from ..planning import Offer, Plan, Planner
 from ..proposing import Drafting, alone
 from ..sampling import Sampler
 from ..stats import RoundEvent

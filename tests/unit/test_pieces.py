@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from tiny_generations import GREEDY, Open, Tiny, run
 
+from edgespec.beside import Beside
 from edgespec.costs import Costs, CostTable
 from edgespec.drafters import LookupDrafter
 from edgespec.errors import Cancelled, ContextFullError
 from edgespec.generation import Generation, GenerationRequest, generate
 from edgespec.llama import Context
-from edgespec.planning import Beside, Plan, Planner
+from edgespec.planning import Plan, Planner
 from edgespec.rounds import Piece, step
 from edgespec.scoring import Rows, ScoreRequest
 from edgespec.testing import TableModel

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from edgespec.beside import Beside
 from edgespec.costs import Costs, CostTable
 from edgespec.drafters import ChainDrafter, LookupDrafter, ModelDrafter, PlannedDrafter, Resources, planned
 from edgespec.drafting import Drafter
 from edgespec.errors import DecodeError
 from edgespec.generation import Generation, GenerationRequest, generate
-from edgespec.planning import Beside
 from edgespec.rounds import step
 from edgespec.sampling import SamplingParams
 from edgespec.scoring import Rows, ScoreRequest

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from edgespec.acceptance import Acceptance
+from edgespec.beside import Beside, passes
 from edgespec.costs import Costs, CostTable
 from edgespec.distribution import Distribution
 from edgespec.drafting import Draft
 from edgespec.errors import DecodeError
 from edgespec.generation import Generation, GenerationRequest, generate, step
-from edgespec.planning import Beside, Ledger, Offer, Plan, Planner, passes
+from edgespec.planning import Ledger, Offer, Plan, Planner
 from edgespec.sampling import SamplingParams
 from edgespec.stats import RoundEvent
 from edgespec.testing import TableModel

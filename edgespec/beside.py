@@ -1,0 +1,40 @@
+"""What other requests have in the decode that a request plans for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What other requests have in the same decode: their number, their rows, the tokens expected of these, and the
+    tokens of context that they hold.  reading: tokens of prompts that are in it, without rows.  drafting: how many of
+    them draft with the draft model.  widths: the rows of each, where different ones are several passes (see passes()).
+
+    A row more then costs what it adds to a decode that is run anyway, and a millisecond more delays everybody's tokens:
+    tokens and rates below are those of all requests together. What is read has to be read in some decode, so it counts
+    in no plan.
+    """
+
+    requests: int = 0
+    rows: int = 0
+    tokens: float = 0.0
+    depth: int = 0
+    reading: int = 0
+    drafting: int = 0
+    widths: tuple[int, ...] = ()
+
+
+ALONE = Beside()
+
+
+def passes(widths: Sequence[int]) -> list[int]:
+    """Rows of each pass, where one takes equally many rows of all that have some left."""
+    found, before = [], 0
+    left = sorted(widths)
+    for i, width in enumerate(left):
+        if width > before:
+            found.append((width - before) * (len(left) - i))
+            before = width
+    return found
