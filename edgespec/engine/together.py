@@ -123,7 +123,7 @@ class Together:
         for running, told in zip(talkers, events, strict=True):
             running.tell(told)
         for reader, _ in pieces:
-            if not reader.generation.completion:
+            if not reader.generation.completion and not reader.job.cancelled.is_set():
                 reader.tell_reading()
 
     def _learn(self, seconds: float, tokens: int, *, begun: bool) -> None:
