@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from edgespec.engine import scripted
 from edgespec.engine.interface import Engine
@@ -78,6 +79,12 @@ class Chat:
     def said(self) -> str:
         """The lines that go away by themselves."""
         return "\n".join(notification.message for notification in self.app._notifications)
+
+    @property
+    def banner(self) -> str:
+        """The line above the message being written, if it is shown; on the screen it may take several."""
+        banner = self.screen.query_one("#banner", Static)
+        return str(banner.content) if banner.display else ""
 
     @property
     def shown(self) -> str:

@@ -32,7 +32,7 @@ async def _killed(history: Path, times: int, seed: int) -> None:
                 assert engine.pid is not None
                 os.kill(engine.pid, signal.SIGKILL)
                 await chat.until(lambda: not chat.screen.busy)
-                await chat.until(lambda: "Your chat is saved" in chat.shown)
+                await chat.until(lambda: "Your chat is saved" in chat.banner)
                 assert chat.texts[: len(kept)] == kept
                 await chat.press("ctrl+r")
                 await chat.until(
@@ -41,7 +41,7 @@ async def _killed(history: Path, times: int, seed: int) -> None:
                 await chat.press("escape")
                 await chat.until(lambda: not chat.screen.busy)
                 assert chat.texts[-1].startswith("1 2")
-                assert "Your chat is saved" not in chat.shown
+                assert "Your chat is saved" not in chat.banner
     finally:
         engine.close()
 
