@@ -107,7 +107,7 @@ def run_parallel(
     anything is timed if a prompt does not fit.
     """
     first = check(llm, workloads, raw=settings.raw)
-    prompts = _in_a_thread_that_ends(lambda: _prepared(llm, workloads, settings))
+    prompts = in_a_thread_that_ends(lambda: _prepared(llm, workloads, settings))
     found: dict[tuple[str, str], list[Pair]] = {}
     stopped: KeyboardInterrupt | EdgeSpecError | None = None
     with closing(LocalEngine(lambda spec, progress: llm)) as engine:
@@ -140,7 +140,7 @@ def _prepared(llm: LLM, workloads: Sequence[Workload], settings: Settings) -> di
     }
 
 
-def _in_a_thread_that_ends(work: Callable[[], T]) -> T:
+def in_a_thread_that_ends(work: Callable[[], T]) -> T:
     """Decode apart from the thread that is timed and from the one that goes on.
 
     GNU's OpenMP keeps a team of threads for each thread that has decoded, until it ends. Once all of them are more

@@ -23,7 +23,7 @@ Bar = Callable[[int, Sequence[str]], AbstractContextManager[Callable[[str], None
 
 def bench_parallel(options: dict[str, Any], settings: Settings, workloads: Sequence[Workload], bar: Bar) -> int:
     """Measure, print, and return the exit code. bar: (timed runs, names of workloads) -> shows how far it is."""
-    from ..bench.parallel import MOST, group_count, parallel_mode, run_parallel
+    from ..bench.parallel import MOST, group_count, in_a_thread_that_ends, parallel_mode, run_parallel
     from ..bench.parallel_report import head, to_json
     from ..bench.peers import parse_servers
 
@@ -40,7 +40,8 @@ def bench_parallel(options: dict[str, Any], settings: Settings, workloads: Seque
     starts = parse_servers(tuple(dict.fromkeys(options["peers"])), count)
     with ExitStack() as stack:
         several = {"parallel": count, "at_once": count, "split_cache": options["split_cache"]}
-        llm = stack.enter_context(load_model(options, **several))
+        # A first load measures, too.
+        llm = stack.enter_context(in_a_thread_that_ends(lambda: load_model(options, **several)))
         peers: list[ServerPeer] = []
         for start in starts:
             peers.append(start(llm))
