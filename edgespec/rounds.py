@@ -105,6 +105,8 @@ class _Round:
             begin = time.perf_counter()
             try:
                 room = self._most - sum(self._taken)
+                if self._splits:  # drafts of equal lengths are verified in one pass
+                    room = min(room, self._most // len(self.running))
                 one = proposing.begin(i, g.drafting(room + 1, self.beside(i)))
             except Exception as error:
                 self._failed(g, error)

@@ -229,7 +229,8 @@ def test_the_rows_of_each_are_told_where_they_matter() -> None:
     few, many, none = Eager(0.5), Eager(3.0), Eager(0.0)
     step(target, begun(target, few, many, none))
     assert many.beside[0].widths == (1, 1)
-    assert few.beside[0].widths == (10, 1)
+    assert few.beside[0].widths == (4, 1)
+    assert (few.lengths, many.lengths, none.lengths) == ([3], [3], [3])  # nine rows beyond the one of each
     target.attends_to_all = False
     step(target, begun(target, many := Eager(1.0), Eager(0.0)))
     assert many.beside[0].depth == 0
