@@ -30,6 +30,7 @@ from .generation import NO_ROLLBACK, Event, Generation, GenerationRequest
 from .heads.medusa import MedusaHeads
 from .llama import Context, LlamaGrammar, schema_to_gbnf
 from .llama.embedding import Embedder, no_embeddings, only_embeds
+from .llama.head import HeadContext
 from .llama.measure import cost_table, forget, steps
 from .message_fields import parse_messages
 from .messages import Message
@@ -148,8 +149,10 @@ class LLM(Asking):
         self._ledger = Ledger()  # of the requests that run
         self.announce: Callable[[str], None] | None = None  # told one line before something slow
         self.heads: MedusaHeads | None = None  # on the target's hidden states
+        self.eagle: HeadContext | None = None  # a head that follows the target
+        self.mtp: HeadContext | None = None  # layers of the target's own file that do
         self.history: SuffixHistory | None = None  # where replies are kept for the suffix drafter
-        self.may_have_heads = False  # there are some for this model, loaded or not
+        self.may_have: dict[str, bool] = {}  # as `has`: what there is for this model, loaded or not
         self.notes: tuple[str, ...] = ()  # lines for the user about what was loaded
         self.lease: Lease | None = None  # on the files, so that `edgespec rm` leaves them alone
 
@@ -165,15 +168,36 @@ class LLM(Asking):
     @property
     def usable(self) -> tuple[str, ...]:
         """Sources that can be used as it is loaded."""
-        return select("auto", has_draft=self.draft is not None, has_heads=self.heads is not None)
+        return select("auto", **self.has)
+
+    @property
+    def has(self) -> dict[str, bool]:
+        """What sources may need, and whether it is loaded: arguments for drafters.select."""
+        return {
+            "has_draft": self.draft is not None,
+            "has_heads": self.heads is not None,
+            "has_eagle": self.eagle is not None,
+            "has_mtp": self.mtp is not None,
+        }
 
     def use_drafter(self, drafter: str) -> None:
         """Draft with these sources from the next request on, named as for load(). Raises BadRequestError."""
-        self.sources = select(drafter, has_draft=self.draft is not None, has_heads=self.heads is not None)
+        self.sources = select(drafter, **self.has)
 
     def resources(self, **more: Any) -> Resources:
         """What it offers the drafters of a request. more: further fields."""
-        return Resources(self.draft, heads=self.heads, ends=self.target.vocab.is_eog, **more)
+        ends = self.target.vocab.is_eog
+        return Resources(self.draft, heads=self.heads, eagle=self.eagle, mtp=self.mtp, ends=ends, **more)
+
+    def head_ms(self, source: str) -> float:
+        """Milliseconds that heads take for one drafted token; 0 for other sources."""
+        heads: dict[str, MedusaHeads | HeadContext | None] = {
+            "medusa": self.heads,
+            "eagle": self.eagle,
+            "mtp": self.mtp,
+        }
+        head = heads.get(source)
+        return 0.0 if head is None else head.step_ms
 
     @functools.cached_property
     def template(self) -> ChatTemplate | None:
@@ -307,6 +331,9 @@ class LLM(Asking):
             forget(self.target)  # this machine is not what it was: measure again next time
             profile_store.forget(self.target.model.header)
         self._knowledge.save()
+        for head in (self.eagle, self.mtp):  # they use the target's weights
+            if head is not None:
+                head.close()
         for context in (self.draft, self.target):
             if context is not None:
                 context.close()

@@ -138,7 +138,7 @@ def _drafter(value: Any) -> None:
     from .drafters import select
 
     _text("drafter")(value)
-    select(value, has_draft=True, has_heads=True)
+    select(value, has_draft=True, has_heads=True, has_eagle=True, has_mtp=True)
 
 
 KEYS = {

@@ -7,8 +7,9 @@ edgespec/drafters/__init__.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from .beside import Beside
 from .distribution import Distribution
 from .proposing import Drafting
 from .sampling import Sampler
+from .scoring import Rows
 from .stats import RoundEvent
 
 
@@ -102,6 +104,101 @@ class ReadsStates(Protocol):
     @property
     def states(self) -> States | None:
         """Where the loop puts one after every round, the one of the prompt included; None: not needed."""
+        ...
+
+
+FEATURES_KEPT = 128  # latest tokens of a text whose features are at hand
+
+
+class Features:
+    """What the target computed at the latest tokens of one text: a row for each, in the text's order.
+
+    The target's decodes put them. A decode that verified a draft puts the rows of rejected tokens as well: whoever
+    reads says how long the text is, and the next decode begins where it ends.
+    """
+
+    def __init__(self) -> None:
+        self.start = 0  # token that the first row belongs to
+        self._rows: list[NDArray[np.float32]] = []
+
+    @property
+    def end(self) -> int:
+        """The token after the last one that has a row."""
+        return self.start + len(self._rows)
+
+    def put(self, first: int, rows: Rows) -> None:
+        """rows, shape (n, width), are those of the tokens from `first` on. They are copied; later ones are dropped."""
+        if not self.start <= first <= self.end:
+            self.start, self._rows = first, []
+        del self._rows[first - self.start :]
+        self._rows += [row.copy() for row in rows]
+        excess = max(0, len(self._rows) - FEATURES_KEPT)
+        del self._rows[:excess]
+        self.start += excess
+
+    def rows(self, first: int, end: int) -> NDArray[np.float32]:
+        """Those of the tokens from `first` to before `end`, which must be known: shape (end - first, width)."""
+        return np.stack(self._rows[first - self.start : end - self.start])
+
+
+@runtime_checkable
+class ReadsFeatures(Protocol):
+    """A drafter that may read what the target computes at each token: its sequence then tells it."""
+
+    @property
+    def features(self) -> Features | None:
+        """Where the rows go; None: not needed."""
+        ...
+
+
+class HeadSequence(Protocol):
+    """One text's share of a head's cache.
+
+    Pair P of a text is token P + 1 with the feature of token P: from it the head guesses token P + 2.
+    """
+
+    def feed(self, first: int, tokens: Sequence[int], features: Rows) -> tuple[Rows, Rows]:
+        """Decode the pairs from `first` on. They follow those in the cache, or it is empty.
+
+        tokens: n ids.  features: shape (n, width), as encode() makes them. Returns (logits, feature) of the last pair:
+        shape (vocabulary,), overwritten by the next call, and (width,), which stands for the target's own at the token
+        that is guessed next but one. Raises ContextFullError, DecodeError; the cache then holds none of them.
+        """
+        ...
+
+    def cut(self, first: int) -> None:
+        """Forget the pairs from `first` on."""
+        ...
+
+    def close(self) -> None:
+        """Give the share back."""
+        ...
+
+
+class Head(Protocol):
+    """A layer that guesses tokens one by one from pairs of a token and a feature."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids that it can read run from 0 to below this."""
+        ...
+
+    @property
+    def turn(self) -> AbstractContextManager[Any]:
+        """A re-entrant lock: hold it from feed() until its logits are read."""
+        ...
+
+    @property
+    def step_ms(self) -> float:
+        """Milliseconds for one drafted token, measured: for planning."""
+        ...
+
+    def open(self) -> HeadSequence | None:
+        """A share of the cache; None: all are taken."""
+        ...
+
+    def encode(self, rows: Rows) -> Rows:
+        """Features out of what the target gave, a row each."""
         ...
 
 

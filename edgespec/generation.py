@@ -15,7 +15,7 @@ import numpy as np
 
 from .beside import ALONE, Beside
 from .distribution import Distribution
-from .drafting import NO_DRAFT, Draft, Drafter, Explains, ReadsStates, Shares, Steps
+from .drafting import NO_DRAFT, Draft, Drafter, Explains, ReadsFeatures, ReadsStates, Shares, Steps
 from .errors import Cancelled, ContextFullError, DecodeError
 from .noise import Noise
 from .proposing import Drafting
@@ -75,6 +75,8 @@ class Generation:
         self.rng = np.random.default_rng(seed)
         self.output = OutputText(request.stop)
         self.sequence = scorer.sequence(request.prompt)
+        if isinstance(self.drafter, ReadsFeatures) and self.drafter.features is not None:
+            self.sequence.ear = self.drafter.features.put
         self.cancelled = cancelled or threading.Event()
         self.finish_reason: str | None = None
         self.error: Exception | None = None

@@ -11,8 +11,7 @@ from typing import Literal, cast
 import msgspec
 
 from edgespec.models.compat import RECURRENT_DRAFT
-from edgespec.models.header import Header, read_header
-from edgespec.models.identity import file_identity
+from edgespec.models.header import read_header
 from edgespec.models.names import resolve
 from edgespec.models.pairs import draft_file
 from edgespec.models.usage import Lease
@@ -25,16 +24,13 @@ from .engine.isolated import IsolatedLLM
 from .engine.loaded import Progress
 from .engine.protocol import Loading, LoadSpec
 from .errors import BadRequestError, EdgeSpecError, ModelLoadError
-from .heads.medusa import MedusaHeads
-from .heads.registry import AUTO, NONE, heads_file
-from .heads.storage import read_heads
+from .heads.registry import NONE
 from .llama import Context, LoadSettings, Model, check_vocab
-from .llama.context import NO_STATES
 from .llama.embedding import only_embeds
 from .llama.profiling import fastest
 from .llama.room import plan
+from .loading_heads import Found, attach, check_together, find_heads, wants_mtp
 from .profile import Forced
-from .text import sanitize
 from .tuned import Role, tuned_copy
 
 log = logging.getLogger(__name__)
@@ -72,8 +68,8 @@ def load(
     model: a path or a name; None: the starter model.  draft: a path or a name; None and "none": no draft model; "auto":
     the one that `edgespec pair` found best, else the catalogue's, if it is on this disk (LLM.notes says so).
     drafter: "auto" (all that are available), "none", or a comma-separated list of sources.  heads: a file with draft
-    heads; None and "none": none; "auto": those registered for the model (`edgespec convert` does).  ctx_size: tokens;
-    None: the model's own, capped by free memory.
+    heads, Medusa heads or an EAGLE head; None and "none": none; "auto": those registered for the model (`edgespec
+    convert` does).  ctx_size: tokens; None: the model's own, capped by free memory.
     threads, gpu_layers, buffers, flash_attn: left out ("auto" for flash_attn), what is fastest here, measured once per
     model (llama.profiling) and draft; files under 32 MB get the defaults of llama.LoadSettings.
     suffix_history: keep replies on disk, for this user alone, and let the suffix drafter draw on them; one
@@ -112,7 +108,10 @@ def load(
         return cast(LLM, _isolated(spec, progress, announce))
     heads = NONE if heads is None else str(heads)
     # "auto" may find a draft, and heads.
-    sources = select(str(drafter), has_draft=draft is not None and str(draft) != "none", has_heads=heads != NONE)
+    may = heads != NONE
+    with_draft = draft is not None and str(draft) != "none"
+    sources = select(str(drafter), has_draft=with_draft, has_heads=may, has_eagle=may, has_mtp=True)
+    check_together(sources, str(drafter))
     for flag, value in (("split_cache", split_cache), ("suffix_history", suffix_history), ("tuned", tuned)):
         if not isinstance(value, bool):
             raise BadRequestError(f"{flag} is {value!r}; it must be True or False")
@@ -151,12 +150,11 @@ def load(
     original_header = read_header(original)
     generates = not only_embeds(original_header)
     sources = sources if generates else ()
-    needs_draft = any(DRAFTERS[name].needs_draft for name in sources)
+    needs_draft = any(DRAFTERS[name].needs == "draft" for name in sources)
     original_draft, partner_note = draft_file(str(draft), original) if needs_draft else (None, None)
-    found_heads = heads_file(heads, original_header) if generates else None
-    needs_heads = any(DRAFTERS[name].needs_heads for name in sources)
+    found = find_heads(heads, original_header) if generates else Found()
     if generates:
-        sources = select(str(drafter), has_draft=original_draft is not None, has_heads=found_heads is not None)
+        sources = select(str(drafter), has_draft=original_draft is not None, **found.has)
     path, note = _form(original, "target", tuned=tuned)
     draft_path, draft_note = (None, None) if original_draft is None else _form(original_draft, "draft", tuned=tuned)
     # Both before one is loaded: weights that are measured should not lie beside others.
@@ -165,7 +163,7 @@ def load(
     if draft_path is not None:
         draft_settings = fastest(draft_path, draft_settings, draft_forced, at_once, announce=announce)
     planned = plan(path, settings, None if draft_path is None else (draft_path, draft_settings))
-    settings = planned.target.settings
+    settings = replace(planned.target.settings, mtp=wants_mtp(found, sources))
     if planned.draft is not None:
         draft_settings = planned.draft.settings
     if announce is not None and (line := planned.shortage()) is not None:
@@ -178,12 +176,10 @@ def load(
         lease.end()
         raise
     llm = LLM(target, draft_context, ())
-    heads_note = None
+    llm.notes = tuple(line for line in (note, partner_note, draft_note) if line is not None)
+    llm.may_have = found.has
     try:
-        llm.may_have_heads = found_heads is not None
-        if found_heads is not None and needs_heads:
-            required = heads != AUTO or drafter != "auto"
-            llm.heads, heads_note = _heads(found_heads, target, original_header, required=required)
+        attach(llm, found, sources, original_header, heads=heads, drafter=str(drafter))
         if generates:
             llm.use_drafter(str(drafter))
     except BaseException:
@@ -192,7 +188,6 @@ def load(
         raise
     llm.announce = announce
     llm.lease = lease
-    llm.notes = tuple(line for line in (note, partner_note, draft_note, heads_note) if line is not None)
     if suffix_history:
         llm.history = SuffixHistory(target.vocab.identity, target.vocab.size)
     return llm
@@ -282,25 +277,6 @@ def _open_draft(
         context.model.close()
         raise
     return context
-
-
-def _heads(path: Path, target: Context, original: Header, *, required: bool) -> tuple[MedusaHeads | None, str | None]:
-    """(the heads in a file, a line about them). required: what keeps them from use is raised; else it is the line."""
-    try:
-        heads = read_heads(path)
-        if not target.gives_states:
-            raise ModelLoadError(f"{target.model.path.name}: {NO_STATES}; leave the heads out with --heads none")
-        heads.check_target(
-            vocab_size=target.vocab.size,
-            n_embd=target.state_size,
-            identities=(file_identity(original), file_identity(target.model.header)),
-            name=original.path.name,
-        )
-    except EdgeSpecError as error:
-        if required:
-            raise
-        return None, " ".join(sanitize(f"going on without heads: {error}").split())
-    return heads, f"using the draft heads in {sanitize(path.name)} (--heads none: without)"
 
 
 def _form(path: Path, role: Role, *, tuned: bool) -> tuple[Path, str | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -30,7 +30,13 @@ class Vocab(Protocol):
 
 
 class ScoredSequence(Protocol):
-    """One KV-cache sequence."""
+    """One KV-cache sequence.
+
+    ear: where the scorer has rows for heads that read every token, called after each decode of this sequence's tokens
+    with the first one's place in the text and their rows, which the next decode overwrites.
+    """
+
+    ear: Callable[[int, Rows], None] | None
 
     @property
     def cached(self) -> Sequence[int]:

@@ -59,6 +59,7 @@ class TableSequence:
 
     model: TableModel
     slot: _Slot | None = None
+    ear: Callable[[int, Rows], None] | None = None
 
     @property
     def cached(self) -> Tokens:
@@ -208,6 +209,7 @@ class TableModel:
             first = len(cache)
             added = [] if r.reads else [r.tokens[-1], *r.drafted]
             cache += added
+            self._tell(r.sequence, first)
             self.decoded_tokens += len(added)
             for i in range(len(added)):
                 latest = cache[max(0, first + i + 1 - self._order) : first + i + 1]
@@ -277,10 +279,17 @@ class TableModel:
                 raise DecodeError(f"the cache still holds {len(slot.tokens)} tokens after a cut to {kept}")
         missing = wanted[len(slot.tokens) :]
         slot.tokens.extend(missing)
+        self._tell(sequence, len(slot.tokens) - len(missing))
         self.decoded_tokens += len(missing)
         if len(slot.tokens) != len(wanted):
             raise DecodeError(f"the cache holds {len(slot.tokens)} tokens where {len(wanted)} were asked for")
         return slot.tokens
+
+    def _tell(self, sequence: TableSequence, first: int) -> None:
+        """The hidden states of a sequence's tokens from `first` on, for heads that read every token."""
+        if sequence.ear is not None and sequence.slot is not None and first < len(sequence.slot.tokens):
+            held = sequence.slot.tokens
+            sequence.ear(first, np.stack([self.state(held[: i + 1]) for i in range(first, len(held))]))
 
     def kept(self, cached: TokenSequence[int], wanted: TokenSequence[int]) -> int:
         """How many cached tokens to keep: those that `wanted` starts with. Overridden to plant faults."""

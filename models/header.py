@@ -84,6 +84,15 @@ class Header:
         return sum(math.prod(t.shape) for t in self.tensors)
 
     @property
+    def mtp_layers(self) -> int:
+        """Layers for multi-token prediction that the file states and has; 0 without."""
+        count, blocks = self.metadata.get(f"{self.arch}.nextn_predict_layers"), self.block_count
+        if not isinstance(count, int) or isinstance(count, bool) or not blocks or not 0 < count < blocks:
+            return 0
+        first = f"blk.{blocks - count}.nextn.eh_proj.weight"
+        return count if any(tensor.name == first for tensor in self.tensors) else 0
+
+    @property
     def needed_size(self) -> int:
         """Bytes the file must have for every tensor to be complete."""
         return needed_size(self.data_start, self.tensors)

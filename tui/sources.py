@@ -25,6 +25,8 @@ SOURCES = {
     "model": SourceStyle("32", "#7ee787", "#116329", "·", "draft model", "draft"),
     "suffix": SourceStyle("34", "#79c0ff", "#0550ae", "=", "suffix: what usually followed", "suffix"),
     "medusa": SourceStyle("95", "#f778ba", "#99286e", "^", "heads: from the model's own state", "heads"),
+    "eagle": SourceStyle("92", "#a5d6a7", "#33691e", "*", "EAGLE: a layer that follows the model", "eagle"),
+    "mtp": SourceStyle("94", "#82aaff", "#1a4fa0", "%", "MTP: the model's own further layers", "mtp"),
     "lookup": SourceStyle("33", "#f2cc60", "#6f4400", "~", "prompt lookup", "lookup"),
 }
 UNKNOWN = SourceStyle("35", "#d2a8ff", "#6e40c9", "?", "another source", "other")

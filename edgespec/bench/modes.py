@@ -29,8 +29,11 @@ class Mode:
 AUTO, PLAIN = Mode("auto", draft_max=None), Mode("plain")
 
 
-def parse_mode(text: str, *, has_draft: bool, has_heads: bool = False) -> Mode:
-    """A mode of --mode. Raises BadRequestError, also for a source that needs a draft model or heads without them."""
+def parse_mode(text: str, *, has_draft: bool, **has: bool) -> Mode:
+    """A mode of --mode. has: as for drafters.select.
+
+    Raises BadRequestError, also for a source that needs a draft model or heads without them.
+    """
     if text in ("auto", "plain"):
         return AUTO if text == "auto" else PLAIN
     source, colon, k = text.rpartition(":")
@@ -40,14 +43,14 @@ def parse_mode(text: str, *, has_draft: bool, has_heads: bool = False) -> Mode:
         raise BadRequestError(f"mode {text!r} names no source; {_FORMS}, with one of {', '.join(DRAFTERS)}")
     if not re.fullmatch(r"[0-9]{1,9}", k) or not 1 <= int(k) <= _MAX_K:
         raise BadRequestError(f"mode {text!r} has K = {k!r}; K is a whole number from 1 to {_MAX_K}")
-    return Mode(f"{source}:{int(k)}", select(source, has_draft=has_draft, has_heads=has_heads), int(k))
+    return Mode(f"{source}:{int(k)}", select(source, has_draft=has_draft, **has), int(k))
 
 
 def chosen_modes(
-    given: Sequence[str], *, sweep: bool, sources: Sequence[str], has_draft: bool, has_heads: bool = False
+    given: Sequence[str], *, sweep: bool, sources: Sequence[str], has_draft: bool, **has: bool
 ) -> list[Mode]:
     """The modes to run, each once: those given, else auto and every source at K = 3; then the sweep's."""
-    modes = [parse_mode(text, has_draft=has_draft, has_heads=has_heads) for text in given]
+    modes = [parse_mode(text, has_draft=has_draft, **has) for text in given]
     if not modes:
         modes = [AUTO]
         if not sweep:

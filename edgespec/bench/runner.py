@@ -173,7 +173,7 @@ def _seconds(events: Iterable[Event]) -> float:
 
 
 def _as_run(llm: LLM, stats: GenerationStats, seconds: float) -> Run:
-    model, heads = stats.sources.get("model"), stats.sources.get("medusa")
+    model = stats.sources.get("model")
     return Run(
         tokens=max(0, stats.completion_tokens - 1),
         seconds=seconds,
@@ -185,7 +185,7 @@ def _as_run(llm: LLM, stats: GenerationStats, seconds: float) -> Run:
         accepted_at=tuple(stats.accepted_at),
         widths=tuple(sorted(stats.widths.items())),
         draft_steps=model.drafted if model else 0,
-        head_ms=heads.drafted * llm.heads.step_ms if heads and llm.heads else 0.0,
+        head_ms=sum(source.drafted * llm.head_ms(name) for name, source in stats.sources.items()),
     )
 
 

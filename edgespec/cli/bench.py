@@ -64,7 +64,8 @@ def bench(**options: Any) -> int:
     from ..bench.runner import Settings, run_bench, run_count
     from .bench_tables import print_tables
 
-    has_draft, has_heads = options["draft"] != "none", options["heads"] != "none"  # "auto" may find some
+    heads = options["heads"] != "none"  # "auto" may find some
+    may = {"has_draft": options["draft"] != "none", "has_heads": heads, "has_eagle": heads, "has_mtp": True}
     settings = _settings(options, Settings)
     if options["peers"] and options["buffers"] not in (None, "auto"):
         raise BadRequestError("peers choose weight buffers themselves; compare with them at --buffers auto")
@@ -76,20 +77,14 @@ def bench(**options: Any) -> int:
         workloads = load_workloads(options["workloads"], _limit(options["prompts"]))
         return bench_parallel(options, settings, workloads, partial(_progress, quiet=options["quiet"]))
     starts = parse_peers(tuple(dict.fromkeys(options["peers"])))
-    chosen_modes(options["modes"], sweep=False, sources=(), has_draft=has_draft, has_heads=has_heads)
+    chosen_modes(options["modes"], sweep=False, sources=(), **may)
     workloads = load_workloads(options["workloads"], _limit(options["prompts"]))
     picture = None if options["plot"] is None else Path(options["plot"])
     if picture is not None:
         check_plot(picture)
     with ExitStack() as stack:
         llm = stack.enter_context(_load(options))
-        modes = chosen_modes(
-            options["modes"],
-            sweep=options["sweep"],
-            sources=llm.sources,
-            has_draft=llm.draft is not None,
-            has_heads=llm.heads is not None,
-        )
+        modes = chosen_modes(options["modes"], sweep=options["sweep"], sources=llm.sources, **llm.has)
         peers: list[Peer] = []
         for start in starts:
             peers.append(start(llm))

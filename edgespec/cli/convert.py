@@ -1,4 +1,4 @@
-"""`edgespec convert`: draft heads for a model out of a published Medusa checkpoint."""
+"""`edgespec convert`: draft heads for a model out of a published Medusa checkpoint, or out of an EAGLE head's GGUF."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from .options import SETTINGS
 
 @click.command(context_settings=SETTINGS)
 @click.argument("path", metavar="PATH")
-@click.option("-o", "--out", required=True, metavar="FILE", help="Where the heads go: a name with .safetensors.")
+@click.option("-o", "--out", required=True, metavar="FILE", help="Where the heads go: .safetensors, or .gguf.")
 @click.option("-m", "--model", metavar="NAME|PATH", help="The model they are for; they are then registered for it.")
 @click.option("--float32", is_flag=True, help="Keep matrices in float32, not in float16.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def convert(path: str, out: str, model: str | None, float32: bool, as_json: bool) -> None:
     """Convert the Medusa checkpoint PATH, a file or its folder, to heads that EdgeSpec can draft with.
+
+    PATH may also be the GGUF of an EAGLE head: with -m it is copied to FILE and registered.
 
     Checkpoints are those of FasterDecoding/medusa-*: medusa_lm_head.safetensors, or medusa_lm_head.pt, which needs
     torch. With -m the heads are checked against that GGUF file, bound to it and registered, so that it drafts with them
@@ -29,9 +31,13 @@ def convert(path: str, out: str, model: str | None, float32: bool, as_json: bool
     --json keys: path (of the heads), source, count (heads), vocabulary (tokens they can guess), n_embd, bytes, target
     (the model's path, null without -m).
     """
+    from ..heads.registry import is_gguf
     from ..heads.storage import KIND, SUFFIX, write_heads
 
     target = Path(out)
+    if is_gguf(Path(path)):
+        _eagle(Path(path), target, model, as_json)
+        return
     if target.suffix != SUFFIX:
         raise BadRequestError(f"--out is {out}; its name must end with {SUFFIX}")
     heads, header = _converted(Path(path), model)
@@ -64,6 +70,21 @@ def convert(path: str, out: str, model: str | None, float32: bool, as_json: bool
         click.echo(f"use them with --heads {sanitize(str(target))}")
     else:
         click.echo(f"registered: {sanitize(header.path.name)} drafts with them from now on")
+
+
+def _eagle(path: Path, out: Path, model: str | None, as_json: bool) -> None:
+    from .convert_eagle import take_eagle
+
+    try:
+        facts = take_eagle(path, out, model)
+    except OSError as error:
+        raise _unwritten(out, error) from error
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    size = f"{facts['vocabulary']:,} tokens, {facts['bytes']:,} bytes"
+    click.echo(f"{sanitize(facts['path'])}: an EAGLE head over {size}")
+    click.echo(f"registered: {sanitize(Path(facts['target']).name)} drafts with it from now on")
 
 
 def _converted(path: Path, model: str | None) -> tuple[Any, Any]:

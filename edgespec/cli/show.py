@@ -20,7 +20,7 @@ from ..profile import ALL_LAYERS, LONG, SHORT, SMALLEST, Forced, RuntimeProfile
 from ..tuned import Record, record_of
 from .options import SETTINGS
 from .show_gpu import OnGpu, gpu_json, on_gpu
-from .show_heads import heads_json, heads_line
+from .show_heads import eagle_json, eagle_line, heads_json, heads_line
 from .show_tuned import tuned_json, tuned_line
 from .tables import PLAIN_WIDTH, clean, human_bytes
 
@@ -45,8 +45,9 @@ def show(name: str, ctx_size: int | None, kv_type: str, as_json: bool) -> None:
     layers that go there or -1 for all, needed, free, advice; else null), profile (the settings it is fastest with
     here, and the trials; null until it is first run), tuned (what `edgespec tune` found for the file as a target and
     as a draft, each with type, path, bytes, since and target), heads (draft heads registered for the file: path,
-    source, count, vocabulary, recipe, scores; null without), split (no, count; null for a whole file). What a file
-    does not say is null.
+    source, count, vocabulary, recipe, scores; null without), eagle (an EAGLE head registered for it: path, source,
+    vocabulary, recipe, scores; null without), mtp_layers (layers for multi-token prediction in the file), split (no,
+    count; null for a whole file). What a file does not say is null.
     """
     header = read_header(resolve(name))
     profile = profile_store.remembered(header, Forced())
@@ -112,6 +113,8 @@ def describe(
         "profile": None if profile is None else profile_store.to_json(profile),
         "tuned": tuned_json(header, record),
         "heads": heads_json(header),
+        "eagle": eagle_json(header),
+        "mtp_layers": header.mtp_layers,
         "split": {"no": header.split_no, "count": header.split_count} if header.split_count > 1 else None,
     }
 
@@ -154,6 +157,10 @@ def _overview(
         rows["tuned"] = tuned_line(record)
     if facts["heads"] is not None:
         rows["draft heads"] = heads_line(facts["heads"])
+    if facts["eagle"] is not None:
+        rows["EAGLE head"] = eagle_line(facts["eagle"])
+    if facts["mtp_layers"]:
+        rows["MTP layers"] = facts["mtp_layers"]
     if header.split_count > 1:
         rows["part"] = f"{header.split_no + 1} of {header.split_count} (the counts above are of this part)"
     for label, value in rows.items():

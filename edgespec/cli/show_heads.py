@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from ..errors import EdgeSpecError
-from ..heads.registry import registered
+from ..heads.registry import EAGLE, registered
 from ..models.header import Header
 
 
@@ -29,6 +29,33 @@ def heads_json(header: Header) -> dict[str, Any] | None:
         "recipe": described(facts.recipe),
         "scores": described(facts.scores),
     }
+
+
+def eagle_json(header: Header) -> dict[str, Any] | None:
+    """The value of "eagle" in --json; None without an EAGLE head, or where its file cannot be read."""
+    path = registered(header, EAGLE)
+    if path is None:
+        return None
+    from ..heads.eagle_file import read_eagle
+    from ..heads.storage import described
+
+    try:
+        head = read_eagle(path)
+    except EdgeSpecError:
+        return None
+    return {
+        "path": os.fsencode(path).decode("utf-8", "replace"),
+        "source": EAGLE,
+        "vocabulary": head.vocabulary,
+        "recipe": described(head.facts.recipe),
+        "scores": described(head.facts.scores),
+    }
+
+
+def eagle_line(found: dict[str, Any]) -> str:
+    """The same for people; not yet safe for a terminal."""
+    line = f"over {found['vocabulary']:,} tokens, in {found['path']}"
+    return f"{line} ({found['recipe']})" if found["recipe"] else line
 
 
 def heads_line(found: dict[str, Any]) -> str:

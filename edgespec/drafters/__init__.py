@@ -8,16 +8,19 @@ from dataclasses import dataclass
 
 from ..acceptance import Prior
 from ..costs import Costs
-from ..drafting import Drafter, LatestState
+from ..drafting import Drafter, Features, Head, LatestState
 from ..errors import BadRequestError
 from ..heads.medusa import MedusaHeads
 from ..planning import Ledger, Planner
 from ..scoring import Scorer
 from .chain import ChainDrafter
+from .eagle import EagleDrafter
+from .following import FollowingDrafter
 from .knowledge import Knowledge
 from .lookup import LookupDrafter
 from .medusa import MedusaDrafter
 from .model import ModelDrafter
+from .mtp import MtpDrafter
 from .planned import LATEST, PlannedDrafter
 from .suffix import SuffixDrafter
 from .suffix_index import Index
@@ -25,10 +28,12 @@ from .suffix_index import Index
 __all__ = [
     "DRAFTERS",
     "ChainDrafter",
+    "EagleDrafter",
     "Knowledge",
     "LookupDrafter",
     "MedusaDrafter",
     "ModelDrafter",
+    "MtpDrafter",
     "PlannedDrafter",
     "Resources",
     "SuffixDrafter",
@@ -44,7 +49,8 @@ class Resources:
 
     draft: the draft model's context.  draft_temperature: its own, or None for the request's.
     cancelled: set when the request is cancelled.  past: the user's earlier replies, where they are kept.
-    heads: on the target's hidden states.  ends: is this one of the target's end tokens?
+    heads: Medusa heads on the target's hidden states.  eagle: an EAGLE head that follows the target.  mtp: the
+    target's own MTP layers.  ends: is this one of the target's end tokens?
     """
 
     draft: Scorer | None = None
@@ -52,25 +58,35 @@ class Resources:
     cancelled: threading.Event | None = None
     past: Index | None = None
     heads: MedusaHeads | None = None
+    eagle: Head | None = None
+    mtp: Head | None = None
     ends: Callable[[int], bool] = lambda _: False
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """make: a new drafter for one request.  needs_draft, needs_heads: it cannot work without a draft model, or heads.
+    """make: a new drafter for one request.  needs: what it cannot work without, a key of _NEEDS; empty: nothing.
 
     prior: acceptance by feature that the planner expects before it has seen any of its tokens.
     """
 
     make: Callable[[Resources], Drafter]
-    needs_draft: bool = False
-    needs_heads: bool = False
+    needs: str = ""
     prior: Prior = lambda _: 0.5
+
+
+# What a source may need, and what is said where it is missing.
+_NEEDS = {
+    "draft": "drafter {} needs a draft model; give one with --draft NAME or PATH",
+    "heads": "drafter {} needs heads for this model; give their file with --heads PATH",
+    "eagle": "drafter {} needs an EAGLE head for this model; give its file with --heads PATH",
+    "mtp": "drafter {} needs a model file with MTP layers that llama.cpp runs; choose another drafter",
+}
 
 
 def _model(resources: Resources, latest: int | None = None) -> ModelDrafter:
     if resources.draft is None:
-        raise BadRequestError("drafter model needs a draft model; give one with --draft NAME or PATH")
+        raise BadRequestError(_NEEDS["draft"].format("model"))
     return ModelDrafter(
         resources.draft, temperature=resources.draft_temperature, cancelled=resources.cancelled, latest=latest
     )
@@ -78,11 +94,20 @@ def _model(resources: Resources, latest: int | None = None) -> ModelDrafter:
 
 def _medusa(resources: Resources) -> MedusaDrafter:
     if resources.heads is None:
-        raise BadRequestError(_NO_HEADS.format("medusa"))
+        raise BadRequestError(_NEEDS["heads"].format("medusa"))
     return MedusaDrafter(resources.heads, LatestState(), ends=resources.ends)
 
 
-_NO_HEADS = "drafter {} needs heads for this model; give their file with --heads PATH"
+def _eagle(resources: Resources) -> EagleDrafter:
+    if resources.eagle is None:
+        raise BadRequestError(_NEEDS["eagle"].format("eagle"))
+    return EagleDrafter(resources.eagle, Features(), ends=resources.ends)
+
+
+def _mtp(resources: Resources) -> MtpDrafter:
+    if resources.mtp is None:
+        raise BadRequestError(_NEEDS["mtp"].format("mtp"))
+    return MtpDrafter(resources.mtp, Features(), ends=resources.ends)
 
 
 # Chain order, cheapest first: each round takes the first source that proposes anything.
@@ -94,34 +119,34 @@ DRAFTERS: dict[str, Row] = {
     ),
     "lookup": Row(lambda _: LookupDrafter(), prior=lambda matched: min(0.85, 0.1 + 0.1 * matched)),
     # A head sees less of what came before with each place.
-    "medusa": Row(_medusa, needs_heads=True, prior=lambda place: 0.5 * 0.8**place),
-    "model": Row(_model, needs_draft=True, prior=lambda _: 0.7),
+    "medusa": Row(_medusa, needs="heads", prior=lambda place: 0.5 * 0.8**place),
+    # These see what was drafted, but guess from guesses.
+    "eagle": Row(_eagle, needs="eagle", prior=lambda place: 0.6 * 0.9**place),
+    "mtp": Row(_mtp, needs="mtp", prior=lambda place: 0.7 * 0.8**place),
+    "model": Row(_model, needs="draft", prior=lambda _: 0.7),
 }
 
 
-def select(wanted: str, *, has_draft: bool, has_heads: bool = False) -> tuple[str, ...]:
+def select(
+    wanted: str, *, has_draft: bool, has_heads: bool = False, has_eagle: bool = False, has_mtp: bool = False
+) -> tuple[str, ...]:
     """Names in chain order for "auto" (all that can work), "none" or a comma-separated list.
 
-    Raises BadRequestError for an unknown name, or one that needs a draft model or heads where there are none.
+    Raises BadRequestError for an unknown name, or one that needs what there is not.
     """
+    has = {"": True, "draft": has_draft, "heads": has_heads, "eagle": has_eagle, "mtp": has_mtp}
     if wanted == "none":
         return ()
     if wanted == "auto":
-        return tuple(
-            name
-            for name, row in DRAFTERS.items()
-            if (has_draft or not row.needs_draft) and (has_heads or not row.needs_heads)
-        )
+        return tuple(name for name, row in DRAFTERS.items() if has[row.needs])
     names = [name.strip() for name in wanted.split(",")]
     for name in names:
         if name not in DRAFTERS:
             raise BadRequestError(
                 f"drafter {name!r} is not known; choose auto, none, or a comma list of {', '.join(DRAFTERS)}"
             )
-        if DRAFTERS[name].needs_draft and not has_draft:
-            raise BadRequestError(f"drafter {name} needs a draft model; give one with --draft NAME or PATH")
-        if DRAFTERS[name].needs_heads and not has_heads:
-            raise BadRequestError(_NO_HEADS.format(name))
+        if not has[needed := DRAFTERS[name].needs]:
+            raise BadRequestError(_NEEDS[needed].format(name))
     return tuple(name for name in DRAFTERS if name in names)
 
 
@@ -149,7 +174,10 @@ def planned(
     ledger: of all requests that may share its rounds.
     """
     made = {name: DRAFTERS[name].make(resources) for name in names}
-    model, heads = made.pop("model", None), made.pop("medusa", None)
+    model = made.pop("model", None)
+    heads = [
+        drafter for name in _HEADS if isinstance(drafter := made.pop(name, None), MedusaDrafter | FollowingDrafter)
+    ]
     priors = {name: DRAFTERS[name].prior for name in names} | {"confidence": _confidence}
     seen = {} if knowledge is None else knowledge.recall(circumstance, priors)
     planner = Planner(costs, priors, acceptance=seen, remaining=remaining, ledger=ledger)
@@ -157,12 +185,15 @@ def planned(
         tuple(made.values()),
         planner,
         model=model if isinstance(model, ModelDrafter) else None,
-        heads=heads if isinstance(heads, MedusaDrafter) else None,
+        heads=heads,
         glimpse=_model(resources, latest=LATEST) if model is not None else None,
         model_costs=draft_costs,
         coupled=coupled,
         learn=None if knowledge is None else lambda: knowledge.learn(circumstance, seen),
     )
+
+
+_HEADS = ("medusa", "eagle", "mtp")
 
 
 def _confidence(twentieths: int) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..drafting import NO_DRAFT, Draft, Drafter, ReadsStates, States, Steps
+from ..drafting import NO_DRAFT, Draft, Drafter, Features, ReadsFeatures, ReadsStates, States, Steps
 from ..proposing import Drafting, alone
 from ..sampling import Sampler
 from ..stats import RoundEvent
@@ -26,6 +26,11 @@ class ChainDrafter:
     def states(self) -> States | None:
         """Of the one that reads hidden states, if any does."""
         return next((d.states for d in self._drafters if isinstance(d, ReadsStates)), None)
+
+    @property
+    def features(self) -> Features | None:
+        """Of the one that reads what the target computes at each token, if any does."""
+        return next((d.features for d in self._drafters if isinstance(d, ReadsFeatures)), None)
 
     def draft(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Draft:
         """The first non-empty draft."""

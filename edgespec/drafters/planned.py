@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
 from ..beside import Beside
 from ..costs import Costs
 from ..distribution import Distribution
-from ..drafting import NO_DRAFT, Draft, Drafter, States
+from ..drafting import NO_DRAFT, Draft, Drafter, Features, ReadsFeatures, ReadsStates, States
 from ..planning import Offer, Plan, Planner
 from ..proposing import Drafting, alone
 from ..sampling import Sampler
 from ..stats import RoundEvent
-from .medusa import MedusaDrafter
 from .model import ModelDrafter
 
 LONGEST = 15  # tokens of a planned draft: sixteen rows are the most that kernels measured here verify cheaply
@@ -23,6 +23,19 @@ _LONGEST_SAMPLED = 8  # of a draft model, whose tokens cost time and get less su
 LATEST = 8  # tokens that a draft model reads where it is only tried
 _HEAD_MEMORY, _MOST_SLOWER = 0.1, 3.0  # how the time of a head's token is followed
 _CONFIDENCE = 20  # steps of the estimate "accepted, given the proposal's largest probability"
+
+
+class HeadDrafter(Drafter, Protocol):
+    """A drafter whose tokens cost a little each, all the same."""
+
+    @property
+    def step_ms(self) -> float:
+        """Expected time of drafting one token."""
+        ...
+
+    def reach(self, tokens: Sequence[int]) -> int:
+        """The longest draft that is possible after `tokens`."""
+        ...
 
 
 class PlannedDrafter:
@@ -43,7 +56,7 @@ class PlannedDrafter:
         planner: Planner,
         *,
         model: ModelDrafter | None = None,
-        heads: MedusaDrafter | None = None,
+        heads: Sequence[HeadDrafter] = (),
         glimpse: ModelDrafter | None = None,
         model_costs: Costs | None = None,
         coupled: bool = False,
@@ -54,7 +67,8 @@ class PlannedDrafter:
         self._whole, self._glimpse = model, glimpse
         self._model = model  # the one of the two that this round's offer speaks of
         self._model_costs = model_costs
-        self._heads, self._head_ms = heads, 0.0 if heads is None else heads.step_ms
+        self._heads = {drafter.name: drafter for drafter in heads}
+        self._head_ms = {name: drafter.step_ms for name, drafter in self._heads.items()}
         self._learn = learn
         self._plan = Plan()
         self._drafts: dict[str, Draft] = {}
@@ -83,8 +97,13 @@ class PlannedDrafter:
 
     @property
     def states(self) -> States | None:
-        """Where the heads find the target's hidden state."""
-        return None if self._heads is None else self._heads.states
+        """Where heads find the target's hidden state."""
+        return next((d.states for d in self._heads.values() if isinstance(d, ReadsStates)), None)
+
+    @property
+    def features(self) -> Features | None:
+        """Where heads find what the target computed at each token."""
+        return next((d.features for d in self._heads.values() if isinstance(d, ReadsFeatures)), None)
 
     def share(self, beside: Beside) -> None:
         """Plan for a decode that has this in it, too."""
@@ -104,8 +123,9 @@ class PlannedDrafter:
                 features = draft.features or tuple(range(len(draft.tokens)))
                 self._drafts[drafter.name] = replace(draft, features=features)
         offers = [Offer(name, draft.features) for name, draft in self._drafts.items()]
-        if self._heads is not None and (reach := self._heads.reach(tokens)):
-            offers.append(Offer(self._heads.name, tuple(range(min(reach, room))), self._head_ms))
+        for name, heads in self._heads.items():
+            if reach := heads.reach(tokens):
+                offers.append(Offer(name, tuple(range(min(reach, room))), self._head_ms[name]))
         if self._whole is not None:
             offers.append(self._model_offer(self._whole, tokens, room))
         self._plan = self._planner.plan(offers, room, len(tokens))
@@ -114,8 +134,8 @@ class PlannedDrafter:
             draft = NO_DRAFT
         elif source in self._drafts:
             draft = self._drafts[source].cut(self._plan.k)
-        elif self._heads is not None and source == self._heads.name:
-            draft = self._heads.draft(tokens, self._plan.k, sampler, rng)
+        elif source in self._heads:
+            draft = self._heads[source].draft(tokens, self._plan.k, sampler, rng)
         else:
             draft = yield from self._sampled(offers[-1], tokens, sampler, rng, room)
         self._features = draft.features
@@ -193,9 +213,10 @@ class PlannedDrafter:
             if event.k and not shared and self._unread <= 2 and self._model_costs is not None:
                 steps_ms = max(0.0, event.draft_ms - self._setup_ms)
                 self._model_costs.observe(1, max(0.0, steps_ms / event.k - self._planner.overhead_ms))
-        if self._heads is not None and source == self._heads.name and event.k:
-            ms = min(event.draft_ms / event.k, _MOST_SLOWER * self._head_ms)  # a hiccup is no trend
-            self._head_ms += _HEAD_MEMORY * (ms - self._head_ms)
+        if source in self._head_ms and event.k:
+            known = self._head_ms[source]
+            ms = min(event.draft_ms / event.k, _MOST_SLOWER * known)  # a hiccup is no trend
+            self._head_ms[source] += _HEAD_MEMORY * (ms - known)
         for name, draft in self._drafts.items():
             if name != source and event.emitted:
                 self._planner.shadow(name, draft.features[0], float(draft.tokens[0] == event.emitted[0]))
@@ -204,7 +225,7 @@ class PlannedDrafter:
 
     @property
     def _all(self) -> tuple[Drafter, ...]:
-        return (*self._free, *(d for d in (self._heads, self._whole, self._glimpse) if d is not None))
+        return (*self._free, *self._heads.values(), *(d for d in (self._whole, self._glimpse) if d is not None))
 
     def close(self) -> None:
         """Close every source, and keep what was learned."""

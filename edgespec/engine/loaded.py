@@ -39,16 +39,12 @@ def redrafted(llm: LLM, loaded_with: LoadSpec, spec: LoadSpec) -> bool:
 
     loaded_with: differs from spec in the drafter alone. Raises BadRequestError.
     """
-    with_draft = loaded_with.draft != "none"
-    with_heads = loaded_with.heads != NONE
-    before = select(loaded_with.drafter, has_draft=with_draft, has_heads=with_heads)
-    sought = any(DRAFTERS[name].needs_draft for name in before)
-    sought_heads = any(DRAFTERS[name].needs_heads for name in before)
-    wanted = select(
-        spec.drafter,
-        has_draft=llm.draft is not None or (with_draft and not sought),
-        has_heads=llm.heads is not None or (with_heads and not sought_heads and llm.may_have_heads),
-    )
+    with_draft, with_heads = loaded_with.draft != "none", loaded_with.heads != NONE
+    may = {"has_draft": with_draft, "has_heads": with_heads, "has_eagle": with_heads, "has_mtp": True}
+    sought = {f"has_{DRAFTERS[name].needs}" for name in select(loaded_with.drafter, **may)}
+    there = {"has_draft": with_draft, **llm.may_have}
+    has = {name: loaded or (there.get(name, False) and name not in sought) for name, loaded in llm.has.items()}
+    wanted = select(spec.drafter, **has)
     if not set(wanted) <= set(llm.usable):
         return False
     llm.use_drafter(spec.drafter)

@@ -1,4 +1,7 @@
-"""Which heads belong to which model file: a record of ours for each file, by its identity (models.identity)."""
+"""Which heads belong to which model file: a record of ours for each file, by its identity (models.identity).
+
+A file may have heads of several kinds, one of each.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +19,36 @@ from ..paths import home, user_path, write_whole
 log = logging.getLogger(__name__)
 
 NONE, AUTO = "none", "auto"
+MEDUSA, EAGLE = "medusa", "eagle"
 _IDENTITY = 32  # characters of it that name the record
 
 
-def register(identity: str, path: Path) -> None:
+def register(identity: str, path: Path, kind: str = MEDUSA) -> None:
     """From now on "auto" finds the heads in `path` for the model file of this identity. Raises OSError."""
-    write_whole(_record(identity), json.dumps({"medusa": str(path.absolute())}))
+    record = _record(identity)
+    try:
+        known = json.loads(record.read_text("utf-8"))
+    except (OSError, ValueError):
+        known = {}
+    known = known if isinstance(known, dict) else {}
+    write_whole(record, json.dumps(known | {kind: str(path.absolute())}))
 
 
-def registered(header: Header) -> Path | None:
+def registered(header: Header, kind: str = MEDUSA) -> Path | None:
     """The heads that were registered for this file and are still there."""
     folder = _folder()
     if not folder.is_dir():  # the usual case costs nothing
         return None
     record = _record(file_identity(header))
     try:
-        path = Path(json.loads(record.read_text("utf-8"))["medusa"])
+        known = json.loads(record.read_text("utf-8"))
+        path = Path(known[kind]) if kind in known or not known else None
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):
         log.warning("%s is damaged; going on without heads. Convert or train them again", quoted(record))
+        return None
+    if path is None:
         return None
     if not path.is_file():
         log.warning("the heads %s are gone; going on without them", quoted(path))
@@ -44,15 +57,38 @@ def registered(header: Header) -> Path | None:
 
 
 def heads_file(wanted: str, header: Header) -> Path | None:
-    """The file that "auto", "none" or a path means for a model; None: no heads. Raises ModelNotFoundError."""
-    if wanted == NONE:
-        return None
+    """The Medusa heads that "auto", "none" or a path means for a model; None: none. Raises ModelNotFoundError."""
     if wanted == AUTO:
         return registered(header)
+    path = _given(wanted)
+    return None if path is None or is_gguf(path) else path
+
+
+def eagle_file(wanted: str, header: Header) -> Path | None:
+    """The EAGLE head that "auto", "none" or a path means for a model; None: none. Raises ModelNotFoundError."""
+    if wanted == AUTO:
+        return registered(header, EAGLE)
+    path = _given(wanted)
+    return path if path is not None and is_gguf(path) else None
+
+
+def _given(wanted: str) -> Path | None:
+    """A file that was named. Which kind of heads it has is told by how it begins."""
+    if wanted == NONE:
+        return None
     path = user_path(wanted)
     if not path.is_file():
         raise ModelNotFoundError(f"there is no file {wanted} with heads; give the path of one, auto or none")
     return path
+
+
+def is_gguf(path: Path) -> bool:
+    """Does a file begin like a GGUF? Then it has an EAGLE head."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except OSError:
+        return False
 
 
 def _folder() -> Path:

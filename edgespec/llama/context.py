@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Sequence as TokenSequence
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
 from edgespec.models.memory import MICRO_BATCH, MemoryEstimate, default_context, estimate
 
+from ..drafting import FEATURES_KEPT
 from ..errors import BadRequestError, Cancelled, ContextFullError, DecodeError
 from ..scoring import Rows, ScoreRequest, common_prefix
 from . import binding
@@ -29,6 +31,7 @@ from .sequence import Sequence, Slot
 from .settings import LoadSettings
 from .slots import Slots
 from .states import HiddenStates
+from .taps import Listening, Tap
 from .views import RowsView
 from .vocab import LlamaVocab
 
@@ -68,6 +71,7 @@ class Context:
         self._memory = self._lib.llama_get_memory(self._handle)
         self._states = HiddenStates(self._lib, self._handle, model.embedding_size)
         self._gives_states: bool | None = None  # tried when first asked
+        self._taps = Listening(self._handle)
         self._batch = Batch(max(self.n_batch, self.max_width))
         self.turn = threading.RLock()  # held from a score() until its rows are read, by whoever shares this context
         self._logits = RowsView(self.vocab.size, "logits")
@@ -164,7 +168,7 @@ class Context:
             for r in requests:
                 self._slots.place(r.sequence, r.tokens, requests)
             # With hidden states every token of the decode is an output, so it may hold rows alone.
-            stated = any(r.states for r in requests)
+            stated = any(r.states or self._taps.stated(r.sequence) for r in requests)
             if stated and not self.gives_states:
                 raise BadRequestError(f"{self.model.path.name}: {NO_STATES}")
             room = 0 if stated else self.n_batch - sum(r.width for r in requests)
@@ -173,7 +177,8 @@ class Context:
                 before = r.before
                 missing = len(before) - self._trim(r.sequence, before, r.cancel)
                 if missing > room:
-                    self._fill(r.sequence, before[: len(before) - room], r.cancel, requests)
+                    read = before[: len(before) - room]
+                    self._fill(r.sequence, read, r.cancel, requests, states=r.width > 0)
                     missing = room
                 room -= missing
             if self.settings.split:  # what is one pass must have growing ids
@@ -198,10 +203,12 @@ class Context:
                     slot, tail = last
                     self._lib.llama_memory_seq_rm(self._memory, slot.id, len(slot.tokens) + len(tail), -1)
             logits = self._rows()
-            rows, start = [logits] * len(requests), 0
+            rows, start, place = [logits] * len(requests), 0, 0
             for i in order:
                 r, slot = requests[i], self._slots.of(requests[i].sequence)
                 if tails[i]:
+                    self._taps.tell(r.sequence, len(slot.tokens), place, place + len(tails[i]), stated=stated)
+                    place += len(tails[i])
                     slot.tokens += tails[i]
                     slot.fresh = len(tails[i])
                 rows[i] = logits[start : start + r.width]
@@ -220,6 +227,18 @@ class Context:
         with self.turn:
             self._require_open()
             return self._states.rows(self._slots.of(sequence).id)
+
+    def listen(self, tap: Tap) -> None:
+        """Let every decode from now on leave what `tap` reads, for sequences with an ear. Raises ModelLoadError."""
+        with self.turn:
+            self._require_open()
+            self._taps.open(tap)
+
+    @property
+    def handle(self) -> Any:
+        """The llama_context pointer. Raises DecodeError once closed."""
+        self._require_open()
+        return self._handle
 
     def sync(self, sequence: Sequence, tokens: TokenSequence[int], cancel: threading.Event | None = None) -> int:
         """Make one sequence's cache hold exactly `tokens`; returns the number decoded."""
@@ -358,16 +377,25 @@ class Context:
         tokens: TokenSequence[int],
         cancel: threading.Event | None,
         requests: TokenSequence[ScoreRequest],
+        *,
+        states: bool = False,
     ) -> None:
-        """Decode what the cache lacks of `tokens`, in chunks, without logits."""
+        """Decode what the cache lacks of `tokens`, in chunks, without logits.
+
+        states: give an ear for hidden states those of the last tokens.
+        """
         slot = self._slots.of(sequence)
-        while len(slot.tokens) < len(tokens):
-            chunk = list(tokens[len(slot.tokens) : len(slot.tokens) + self.n_batch])
+        stated_from = max(0, len(tokens) - FEATURES_KEPT) if states and self._taps.stated(sequence) else len(tokens)
+        while (held := len(slot.tokens)) < len(tokens):
+            stated = held >= stated_from
+            end = held + self.max_width if stated else min(held + self.n_batch, stated_from)
+            chunk = list(tokens[held:end])
             slot.fresh = 0
             self._batch.clear()
-            self._batch.add(slot.id, len(slot.tokens), chunk, outputs=0)
-            self._states.switch(False)
+            self._batch.add(slot.id, held, chunk, outputs=len(chunk) if stated else 0)
+            self._states.switch(stated)
             self._decode([cancel] if cancel else [], requests)
+            self._taps.tell(sequence, held, 0, len(chunk), stated=stated)
             slot.tokens += chunk
             slot.fresh = len(chunk)
 

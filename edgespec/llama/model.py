@@ -50,6 +50,8 @@ class Model:
         self.settings = settings or LoadSettings()
         self.path = Path(path)
         self.header: Header = read_header(self.path)
+        if self.header.arch == "eagle3":
+            raise ModelLoadError(f"{self.path.name} is an EAGLE head and no model; give it with --heads")
         self._lib = binding.lib()
         self.buffers: Buffers = self.settings.buffers if trust_kernels else probe.usable(self.settings.buffers)
         self._keep: list[Any] = []  # what llama.cpp holds pointers to
@@ -124,6 +126,7 @@ class Model:
     def _load(self, progress: Progress | None) -> Any:
         params = self._lib.llama_model_default_params()
         params.n_gpu_layers = self.settings.offload
+        params.load_mtp = self.settings.mtp
         # Repacked weights are copies: mapping the file as well would hold them in memory twice.
         params.load_mode = binding.LOAD_MMAP if self.buffers == "none" else binding.LOAD_NONE
         params.use_extra_bufts = self.buffers == "auto"

@@ -7,6 +7,8 @@ from collections.abc import Sequence as TokenSequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .taps import Ear
+
 if TYPE_CHECKING:
     from .context import Context
 
@@ -23,11 +25,16 @@ class Slot:
 
 
 class Sequence:
-    """One conversation's share of the KV cache."""
+    """One conversation's share of the KV cache.
+
+    ear: called after each decode of its tokens with the first one's place in the text and what the context's tap has
+    of them (Context.listen); the rows are overwritten by the next decode.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.slot: Slot | None = None
+        self.ear: Ear | None = None
 
     @property
     def cached(self) -> TokenSequence[int]:

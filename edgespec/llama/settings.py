@@ -52,7 +52,8 @@ class LoadSettings:
     where it is slower for few rows, and llama.cpp's choice on a GPU.  sequences: KV sequences held at
     once.  max_width: most rows one verification may score.  split: each sequence has an equal share of the context, in
     place of a claim on all of it: its rows are then not computed against what the others hold, but a decode in which
-    sequences have different numbers of rows reads the weights several times.
+    sequences have different numbers of rows reads the weights several times.  mtp: load the layers for multi-token
+    prediction, too.
     """
 
     n_ctx: int | None = None
@@ -65,6 +66,7 @@ class LoadSettings:
     sequences: int = 4
     max_width: int = 32
     split: bool = False
+    mtp: bool = False
 
     def __post_init__(self) -> None:
         for field in (*_WHOLE, *_CHOICES):

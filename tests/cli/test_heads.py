@@ -106,7 +106,7 @@ def test_bench_knows_the_mode(own: Cli, models: Models, heads: Path, tmp_path: P
         (("convert", "nowhere", "-o", "a.safetensors"), 3, "there is no file or folder nowhere"),
         (("convert", "CHECKPOINT", "-o", "a.bin"), 2, "its name must end with .safetensors"),
         (("convert", "CHECKPOINT", "-o", "/proc/a/b.safetensors"), 1, "cannot write /proc/a/b.safetensors"),
-        (("convert", "GGUF", "-o", "a.safetensors"), 4, "is no whole safetensors file"),
+        (("convert", "GGUF", "-o", "a.safetensors"), 4, "and no EAGLE head"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line(

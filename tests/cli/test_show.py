@@ -22,7 +22,7 @@ MODELS = Path(os.environ.get("EDGESPEC_TEST_MODELS", "~/.cache/edgespec-test-mod
 JSON_KEYS = {
     "path", "file_size", "gguf_version", "architecture", "name", "license", "parameters", "quantization", "types",
     "context_length", "block_count", "embedding_length", "head_count", "head_count_kv", "tokenizer", "chat_template",
-    "memory", "gpu", "profile", "tuned", "heads", "split",
+    "memory", "gpu", "profile", "tuned", "heads", "eagle", "mtp_layers", "split",
 }  # fmt: skip
 
 

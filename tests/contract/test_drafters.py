@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from edgespec.distribution import Distribution
-from edgespec.drafters import ChainDrafter, LookupDrafter, MedusaDrafter, ModelDrafter, SuffixDrafter
+from edgespec.drafters import ChainDrafter, EagleDrafter, LookupDrafter, MedusaDrafter, ModelDrafter, SuffixDrafter
 from edgespec.drafters.suffix_index import FixedIndex
-from edgespec.drafting import Draft, Drafter, LatestState
+from edgespec.drafting import Draft, Drafter, Features, LatestState
 from edgespec.generation import GenerationRequest, generate
 from edgespec.sampling import Sampler, SamplingParams
 from edgespec.stats import RoundEvent
 from edgespec.testing import DrafterContract, TableModel
+from table_following import TableHead, ToldEagle
 from table_heads import TableStates, random_heads
 
 
@@ -109,6 +110,25 @@ class TestMedusaDrafterInTheLoop(DrafterContract):
 
     def make_drafter(self, target: TableModel) -> Drafter:
         return MedusaDrafter(self.heads, LatestState())
+
+
+class TestEagleDrafter(DrafterContract):
+    """With the features that a loop would leave. MTP layers are driven by the same code."""
+
+    samples = 1000
+
+    def make_drafter(self, target: TableModel) -> Drafter:
+        return ToldEagle(target, TableHead())
+
+
+class TestEagleDrafterInTheLoop(DrafterContract):
+    """With the features that the loop does leave, and a vocabulary of its own."""
+
+    samples = 500
+    head = TableHead(ids=(0, 2), shares=10**9)
+
+    def make_drafter(self, target: TableModel) -> Drafter:
+        return EagleDrafter(self.head, Features(), ends=target.vocab.is_eog)
 
 
 class TestMedusaDrafterWithAReducedVocabulary(DrafterContract):

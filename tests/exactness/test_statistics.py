@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from edgespec.distribution import Distribution, Uniforms
-from edgespec.drafters import ChainDrafter, LookupDrafter, MedusaDrafter, ModelDrafter, SuffixDrafter
-from edgespec.drafting import Drafter, LatestState
+from edgespec.drafters import ChainDrafter, EagleDrafter, LookupDrafter, MedusaDrafter, ModelDrafter, SuffixDrafter
+from edgespec.drafting import Drafter, Features, LatestState
 from edgespec.generation import GenerationRequest, generate, step
 from edgespec.sampling import SamplingParams
 from edgespec.testing import TableModel, outcome_law, sample_outcomes, total_variation, total_variation_bound
 from edgespec.verification import VERIFIERS, Verdict, verify_token
+from table_following import TableHead
 from table_heads import random_heads
 
 PROMPT = (0, 1, 2, 1, 2, 0, 1)
@@ -33,6 +34,7 @@ DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "lookup": lambda: LookupDrafter(min_ngram=1),
     "suffix": lambda: SuffixDrafter(min_match=1, reach=3, min_probability=0.0),
     "medusa": lambda: MedusaDrafter(HEADS, LatestState()),
+    "eagle": lambda: EagleDrafter(TableHead(), Features()),
     "medusa on a reduced vocabulary": lambda: MedusaDrafter(REDUCED_HEADS, LatestState()),
     "chain": lambda: ChainDrafter([LookupDrafter(min_ngram=2), ModelDrafter(DRAFT)]),
     "chain with medusa": lambda: ChainDrafter([LookupDrafter(min_ngram=3), MedusaDrafter(HEADS, LatestState())]),

@@ -194,7 +194,7 @@ def test_a_plan_takes_heads_that_guess_right_and_says_why_it_leaves_others() -> 
     resources = Resources(heads=HEADS, ends=target.vocab.is_eog)
     drafter = planned(("medusa",), resources, costs, remaining=200)
     assert drafter.states is not None
-    drafter._head_ms = 0.01
+    drafter._head_ms["medusa"] = 0.01
     generation = generate(target, GenerationRequest(prompt=PROMPT, max_tokens=120, draft_max=8), drafter)
     list(generation)
     assert generation.stats.sources["medusa"].drafted > 3
