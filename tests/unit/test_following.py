@@ -177,7 +177,21 @@ def test_text_with_a_head_is_the_plain_text(pair: Pair, verify: str) -> None:
 
 
 def test_requests_in_one_decode_have_each_their_own(pair: Pair) -> None:
-    """One of them without a head, one with a chain; more than the head has shares for."""
+    together(pair)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_so_they_have_in_a_divided_cache(kind: str, tmp_path: Path, tiny: Callable[..., Path]) -> None:
+    """Where llama.cpp reorders the rows of a decode."""
+    divided = opened(kind, tmp_path, tiny, split=True)
+    try:
+        together(divided)
+    finally:
+        divided.close()
+
+
+def together(pair: Pair) -> None:
+    """Several requests; one of them without a head, one with a chain."""
     made = witness(pair, pair.make)
     drafters = [
         made(pair.head, Features()),
