@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import time
 from collections.abc import Sequence as TokenSequence
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from edgespec.models.memory import MICRO_BATCH, MemoryEstimate, default_context, estimate
 
 from ..drafting import FEATURES_KEPT
-from ..errors import BadRequestError, Cancelled, ContextFullError, DecodeError
+from ..errors import BadRequestError, Cancelled, DecodeError
 from ..scoring import Rows, ScoreRequest, common_prefix
 from . import binding
-from .batch import Batch
 from .checking import check
-from .interrupt import Interrupt, held_back
+from .decodes import KV_FULL, Decodes
 from .model import Model
 from .opening import open_handle
 from .sequence import Sequence, Slot
@@ -32,12 +28,10 @@ from .settings import LoadSettings
 from .slots import Slots
 from .states import HiddenStates
 from .taps import Listening, Tap
-from .views import RowsView
+from .trials import rolls_back, states_beside_logits
 from .vocab import LlamaVocab
 
-_KV_FULL, _ABORTED = 1, 2
 NO_STATES = "this llama.cpp gives its hidden states or its logits, not both, so heads cannot draft for it"
-_SLOW_S = 0.1  # a decode that takes longer can be stopped in the middle, however few its tokens
 _SNAPSHOTS = 8  # longest draft on a recurrent model that can roll back
 
 
@@ -72,12 +66,15 @@ class Context:
         self._states = HiddenStates(self._lib, self._handle, model.embedding_size)
         self._gives_states: bool | None = None  # tried when first asked
         self._taps = Listening(self._handle)
-        self._batch = Batch(max(self.n_batch, self.max_width))
+        self._decodes = Decodes(
+            self._lib,
+            self._handle,
+            capacity=max(self.n_batch, self.max_width),
+            n_ctx=self.n_ctx,
+            vocab_size=self.vocab.size,
+        )
+        self._batch = self._decodes.batch
         self.turn = threading.RLock()  # held from a score() until its rows are read, by whoever shares this context
-        self._logits = RowsView(self.vocab.size, "logits")
-        self._interrupt = Interrupt()
-        self._slow = False  # the latest decode took so long that a person would notice
-        self.decode_seconds = 0.0  # total wall time inside llama.cpp: what is left of a round is ours
         model.opened(self)
         self._window = int(self._lib.llama_model_n_swa(model.handle))
         self._slots = Slots(
@@ -89,13 +86,20 @@ class Context:
             snapshots=self._snapshots,
             together=settings.split,
         )
-        self.can_roll_back = not model.recurrent or (not self._window and self._test_rollback())
+        self.can_roll_back = not model.recurrent or (
+            not self._window and self.n_batch > 2 and rolls_back(self._lib, self._memory, self._decodes, self._slots)
+        )
         if model.recurrent and self.can_roll_back:
             self.max_width = min(self.max_width, self._snapshots + 1)
 
     @property
     def vocab(self) -> LlamaVocab:
         return self.model.vocab
+
+    @property
+    def decode_seconds(self) -> float:
+        """Total wall time inside llama.cpp: what is left of a round is ours."""
+        return self._decodes.seconds
 
     @property
     def attends_to_all(self) -> bool:
@@ -123,7 +127,9 @@ class Context:
         with self.turn:
             self._require_open()
             if self._gives_states is None:
-                self._gives_states = self._test_states()
+                self._gives_states = states_beside_logits(
+                    self._lib, self._memory, self._decodes, self._slots, self._states.switch, self.vocab.size
+                )
             return self._gives_states
 
     @property
@@ -202,7 +208,7 @@ class Context:
                 if padded:
                     slot, tail = last
                     self._lib.llama_memory_seq_rm(self._memory, slot.id, len(slot.tokens) + len(tail), -1)
-            logits = self._rows()
+            logits = self._decodes.rows()
             rows, start, place = [logits] * len(requests), 0, 0
             for i in order:
                 r, slot = requests[i], self._slots.of(requests[i].sequence)
@@ -322,31 +328,6 @@ class Context:
         if not self._handle:
             raise DecodeError("this model is closed")
 
-    def _test_rollback(self) -> bool:
-        """Recurrent and hybrid models may refuse to forget single tokens: try it once."""
-        if self.n_batch < 3:
-            return False
-        slot = self._slots.least_used()
-        self._batch.clear()
-        self._batch.add(slot.id, 0, [0, 0, 0], outputs=1)
-        self._decode([], [])
-        able = bool(self._lib.llama_memory_seq_rm(self._memory, slot.id, 1, -1))
-        self._lib.llama_memory_seq_rm(self._memory, slot.id, -1, -1)
-        return able
-
-    def _test_states(self) -> bool:
-        """Are the logits of a token the same with hidden states, and not what an earlier decode left there?"""
-        slot, rows = self._slots.least_used(), []
-        self._slots.cut(slot, 0)
-        for token, on in ((0, False), (min(1, self.vocab.size - 1), False), (0, True)):
-            self._batch.clear()
-            self._batch.add(slot.id, 0, [token], outputs=1)
-            self._states.switch(on)
-            self._decode([], [])
-            rows.append(self._rows()[0].copy())
-            self._lib.llama_memory_seq_rm(self._memory, slot.id, -1, -1)
-        return bool(np.allclose(rows[0], rows[2], rtol=1e-3, atol=1e-3))
-
     def _pad(self, slot: Slot, tail: TokenSequence[int]) -> bool:
         """Add rows behind the last sequence where a wider decode is the faster one (Model.padding).
 
@@ -401,47 +382,13 @@ class Context:
 
     def _decode(self, cancels: list[threading.Event], requests: TokenSequence[ScoreRequest]) -> None:
         """Run the batch. On any failure the caches are back at what their slots say."""
-        if any(c.is_set() for c in cancels):
-            raise Cancelled("cancelled")
-        with held_back() as held:
-            self._interrupt.watch(self._handle, self._batch.size, cancels, held, slow=self._slow)
-            code = self._run(requests)
-        if code == 0:
-            return
-        if self._interrupt.error is not None:
-            raise self._interrupt.error
-        if code == _ABORTED:
-            raise Cancelled("cancelled")
-        if code == _KV_FULL:
-            raise ContextFullError(
-                f"the context of {self.n_ctx} tokens is full; shorten the text or raise --ctx-size",
-                needed=self._batch.size,
-                available=0,
-            )
-        raise DecodeError(f"llama_decode failed with code {code}: {binding.take_errors() or 'no reason given'}")
+        self._decodes.run(cancels, lambda code: self._make_room(code, requests))
 
-    def _run(self, requests: TokenSequence[ScoreRequest]) -> int:
-        """llama_decode's code, after other caches have made room where that helps."""
-        while True:
-            start = time.perf_counter()
-            code = int(self._lib.llama_decode(self._handle, self._batch.struct))
-            if code == 0:
-                self._lib.llama_synchronize(self._handle)
-            took = time.perf_counter() - start
-            self.decode_seconds += took
-            self._slow = took > _SLOW_S
-            if code == 0:
-                return code
-            if code != _KV_FULL and self.model.recurrent:
-                # An unfinished decode has run over the state, and llama.cpp takes its snapshots for good.
-                for r in requests:
-                    self._slots.cut(self._slots.of(r.sequence), 0)
-            self._slots.settle()
-            if code != _KV_FULL or not self._slots.evict(requests):
-                return code
-
-    def _rows(self) -> Rows:
-        """The logits of the last decode, shape (rows, vocab.size), without a copy."""
-        if not self._batch.rows:
-            return np.empty((0, self.vocab.size), np.float32)
-        return self._logits.rows(self._lib.llama_get_logits(self._handle), self._batch.rows)
+    def _make_room(self, code: int, requests: TokenSequence[ScoreRequest]) -> bool:
+        """After a decode that failed with this code: have other caches make room where that helps; True: it may."""
+        if code != KV_FULL and self.model.recurrent:
+            # An unfinished decode has run over the state, and llama.cpp takes its snapshots for good.
+            for r in requests:
+                self._slots.cut(self._slots.of(r.sequence), 0)
+        self._slots.settle()
+        return code == KV_FULL and self._slots.evict(requests)

@@ -244,11 +244,11 @@ def test_a_long_piece_is_stopped_in_the_middle(tiny: Tiny, open_context: Open) -
 def decodes(context: Context) -> list[tuple[int, int]]:
     """From now on: (tokens, rows) of each decode."""
     found: list[tuple[int, int]] = []
-    run_it = context._run
+    run_it = context._decodes.attempt
 
-    def counted(requests: Sequence[ScoreRequest]) -> int:
+    def counted() -> int:
         found.append((context._batch.size, context._batch.rows))
-        return run_it(requests)
+        return run_it()
 
-    context._run = counted  # type: ignore[method-assign]
+    context._decodes.attempt = counted  # type: ignore[method-assign]
     return found
