@@ -27,7 +27,7 @@ from .drafters.suffix_history import SuffixHistory
 from .drafting import Drafter
 from .errors import BadRequestError
 from .generation import NO_ROLLBACK, Event, Generation, GenerationRequest
-from .heads.medusa import MedusaHeads
+from .heads.storage import Heads
 from .llama import Context, LlamaGrammar, schema_to_gbnf
 from .llama.embedding import Embedder, no_embeddings, only_embeds
 from .llama.head import HeadContext
@@ -148,7 +148,7 @@ class LLM(Asking):
         self._knowledge = Knowledge()
         self._ledger = Ledger()  # of the requests that run
         self.announce: Callable[[str], None] | None = None  # told one line before something slow
-        self.heads: MedusaHeads | None = None  # on the target's hidden states
+        self.heads: Heads | None = None  # on the target's hidden states
         self.eagle: HeadContext | None = None  # a head that follows the target
         self.mtp: HeadContext | None = None  # layers of the target's own file that do
         self.history: SuffixHistory | None = None  # where replies are kept for the suffix drafter

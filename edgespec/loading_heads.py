@@ -11,9 +11,8 @@ from edgespec.models.identity import file_identity
 from .api import LLM
 from .errors import BadRequestError, EdgeSpecError, ModelLoadError
 from .heads.eagle_file import read_eagle
-from .heads.medusa import MedusaHeads
 from .heads.registry import AUTO, eagle_file, heads_file
-from .heads.storage import read_heads
+from .heads.storage import Heads, read_heads
 from .llama import Context
 from .llama.context import NO_STATES
 from .llama.following import open_eagle, open_mtp
@@ -86,7 +85,7 @@ def attach(llm: LLM, found: Found, sources: tuple[str, ...], original: Header, *
             llm.notes += (without(error, asked=drafter != AUTO),)
 
 
-def _medusa(path: Path, target: Context, original: Header, identities: tuple[str, ...]) -> MedusaHeads:
+def _medusa(path: Path, target: Context, original: Header, identities: tuple[str, ...]) -> Heads:
     heads = read_heads(path)
     if not target.gives_states:
         raise ModelLoadError(f"{target.model.path.name}: {NO_STATES}; leave the heads out with --heads none")

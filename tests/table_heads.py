@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgespec.heads.medusa import Block, Facts, MedusaHeads
+from edgespec.heads.quantized import Quantized
+from edgespec.heads.sequential import SequentialHeads, Step
 from edgespec.testing import TableModel
 
 
@@ -33,6 +35,47 @@ def random_heads(
     blocks = tuple(tuple(Block(normal(n_embd, n_embd), normal(n_embd)) for _ in range(depth)) for _ in range(count))
     projections = tuple(2 * normal(len(chosen), n_embd) for _ in range(1 if shared else count))
     return MedusaHeads(Facts(vocab_size, n_embd, target, "table"), chosen, blocks, projections)
+
+
+def random_sequential(
+    vocab_size: int = 3,
+    n_embd: int = 6,
+    *,
+    count: int = 3,
+    window: int = 2,
+    seen: int = 4,
+    hidden: int = 8,
+    gain: float = 1.0,
+    ids: Sequence[int] | None = None,
+    seed: int = 5,
+    target: str = "",
+) -> SequentialHeads:
+    """Sequential heads with random weights.
+
+    seen: numbers of a token.  hidden: of a head.  gain: how much its guess differs with the tokens before it.
+    """
+    rng = np.random.default_rng(seed)
+    chosen = np.array(range(vocab_size) if ids is None else ids, dtype=np.int64)
+
+    def normal(*shape: int) -> NDArray[np.float32]:
+        values: NDArray[np.float32] = rng.standard_normal(shape, dtype=np.float32) / np.float32(shape[-1] ** 0.5)
+        return values
+
+    basis = np.linalg.qr(rng.standard_normal((n_embd, seen)))[0].astype(np.float16).astype(np.float32)
+    steps = tuple(
+        Step(
+            np.hstack((normal(n_embd, n_embd), np.float32(gain) * normal(n_embd, window * seen))),
+            normal(n_embd),
+            normal(hidden, n_embd),
+            normal(hidden),
+            2 * normal(n_embd, hidden),
+        )
+        for _ in range(count)
+    )
+    rows = Quantized.of(2 * normal(len(chosen), n_embd))
+    centre, unit, bias = normal(n_embd), (0.5 + rng.random(n_embd)).astype(np.float32), normal(len(chosen))
+    facts = Facts(vocab_size, n_embd, target, "table")
+    return SequentialHeads(facts, chosen, centre, unit, rows, bias, basis, window, steps)
 
 
 class TableStates:

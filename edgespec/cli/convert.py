@@ -32,7 +32,7 @@ def convert(path: str, out: str, model: str | None, float32: bool, as_json: bool
     (the model's path, null without -m).
     """
     from ..heads.registry import is_gguf
-    from ..heads.storage import KIND, SUFFIX, write_heads
+    from ..heads.storage import SOURCE, SUFFIX, write_heads
 
     target = Path(out)
     if is_gguf(Path(path)):
@@ -53,7 +53,7 @@ def convert(path: str, out: str, model: str | None, float32: bool, as_json: bool
     if as_json:
         facts: dict[str, Any] = {
             "path": str(target),
-            "source": KIND,
+            "source": SOURCE,
             "count": heads.count,
             "vocabulary": len(heads.ids),
             "n_embd": heads.facts.n_embd,

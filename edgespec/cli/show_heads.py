@@ -15,7 +15,7 @@ def heads_json(header: Header) -> dict[str, Any] | None:
     path = registered(header)
     if path is None:
         return None
-    from ..heads.storage import KIND, described, read_facts  # numpy, which a model without heads need not wait for
+    from ..heads.storage import SOURCE, described, read_facts  # numpy, which a model without heads need not wait for
 
     try:
         facts, count, size = read_facts(path)
@@ -23,7 +23,7 @@ def heads_json(header: Header) -> dict[str, Any] | None:
         return None
     return {
         "path": os.fsencode(path).decode("utf-8", "replace"),
-        "source": KIND,
+        "source": SOURCE,
         "count": count,
         "vocabulary": size,
         "recipe": described(facts.recipe),

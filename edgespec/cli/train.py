@@ -17,6 +17,7 @@ from .progress import Steps
 
 if TYPE_CHECKING:
     from ..api import LLM
+    from ..train.collect import Prompt
     from ..train.process import Trained
     from ..train.settings import TrainSettings
 
@@ -26,12 +27,13 @@ _ROOM = 256  # tokens of a prompt
 @click.command("train", context_settings=SETTINGS)
 @click.argument("model")
 @click.option("--minutes", type=float, default=20.0, show_default=True, metavar="N", help="Time it may take in all.")
-@click.option("--tokens", type=int, default=60_000, show_default=True, metavar="N", help="Most tokens to learn from.")
-@click.option("--epochs", type=int, default=30, show_default=True, metavar="N", help="Most passes over them.")
+@click.option("--tokens", type=int, default=250_000, show_default=True, metavar="N", help="Most tokens to learn from.")
+@click.option("--epochs", type=int, default=12, show_default=True, metavar="N", help="Most passes over them.")
 @click.option("--heads", type=int, default=3, show_default=True, metavar="K", help="How many tokens ahead they guess.")
-@click.option("--vocabulary", type=int, default=16_384, show_default=True, metavar="N", help="Most tokens they know.")
+@click.option("--vocabulary", type=int, default=8192, show_default=True, metavar="N", help="Most tokens they know.")
 @click.option("--at-once", type=int, default=16, show_default=True, metavar="N", help="Texts written in one decode.")
 @click.option("--prompts-file", metavar="FILE.jsonl", help="Prompts of your own beside the built-in ones.")
+@click.option("--chats", is_flag=True, help="Prompts out of your saved conversations, too.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of all that is drawn.")
 @click.option("-o", "--out", metavar="FILE", help="Where the heads go; default: a folder of EdgeSpec's.")
 @click.option("--fresh", is_flag=True, help="Begin anew instead of going on with an interrupted training.")
@@ -55,7 +57,7 @@ def train(model: str, **options: Any) -> None:
     out = None if options["out"] is None else Path(options["out"]).absolute()
     if out is not None and out.suffix != SUFFIX:
         raise BadRequestError(f"--out is {options['out']}; its name must end with {SUFFIX}")
-    own = _own_prompts(options["prompts_file"])
+    own = [*_own_prompts(options["prompts_file"]), *(_own_chats() if options["chats"] else ())]
     path = resolve(model)
     if options["fresh"]:
         import shutil
@@ -82,21 +84,27 @@ def trained_json(path: Path, done: Trained) -> dict[str, Any]:
         "tokens": done.tokens,
         "vocabulary": done.vocabulary,
         "epochs": done.epochs,
-        "tau": done.score.tau,
-        "acceptance": list(done.score.acceptance),
+        "tau": done.measured[0].tau,
+        "acceptance": list(done.measured[0].acceptance),
+        "sampled_tau": done.measured[1].tau,
+        "sampled_acceptance": list(done.measured[1].acceptance),
+        "rounds": done.measured[0].rounds,
         "coverage": done.score.coverage,
         "seconds": done.seconds,
     }
 
 
 def _say(path: Path, done: Trained) -> None:
-    score = done.score
-    guesses = ", ".join(f"{share:.0%}" for share in score.acceptance)
     click.echo(
-        f"{sanitize(path.name)}: {len(score.acceptance)} heads over {done.vocabulary:,} tokens, learned from "
+        f"{sanitize(path.name)}: {len(done.score.acceptance)} heads over {done.vocabulary:,} tokens, learned from "
         f"{done.tokens:,} tokens in {done.seconds / 60:.1f} min"
     )
-    click.echo(f"held-out text: {score.tau:.2f} tokens a round; guesses right, each after the one before: {guesses}")
+    for measured in done.measured:
+        guesses = ", ".join(f"{share:.0%}" for share in measured.acceptance)
+        click.echo(
+            f"other prompts, temperature {measured.temperature:g}: {measured.tau:.2f} tokens a round; guesses "
+            f"taken, each after the one before: {guesses}"
+        )
     click.echo(f"registered: it drafts with {sanitize(str(done.path))} from now on")
 
 
@@ -112,6 +120,20 @@ def _own_prompts(path: str | None) -> list[str]:
     return [str(text) for text in texts]
 
 
+def _own_chats() -> list[Prompt]:
+    """What was said in saved conversations, each with all that was said before it."""
+    from ..history import History
+
+    found: list[Prompt] = []
+    with History() as saved:
+        for conversation in saved.conversations():
+            system = (("system", conversation.system),) if conversation.system else ()
+            said = [(message.role, message.text) for message in saved.path(conversation.id)]
+            ends = [] if conversation.raw else [i for i, (role, _) in enumerate(said) if role == "user"]
+            found += [(*system, *said[: end + 1]) for end in ends]
+    return found
+
+
 def _load(path: Path, settings: TrainSettings, options: dict[str, Any]) -> LLM:
     from ..loading import load
 
@@ -124,6 +146,8 @@ def _load(path: Path, settings: TrainSettings, options: dict[str, Any]) -> LLM:
         ctx_size=settings.at_once * (settings.reply + _ROOM),
         parallel=settings.at_once,
         max_width=max(32, settings.at_once),
+        split_cache=True,
+        at_once=settings.at_once,
         announce=announce,
         **{name: options[name] for name in ALONE_NAMES},
     )

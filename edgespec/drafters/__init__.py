@@ -10,7 +10,7 @@ from ..acceptance import Prior
 from ..costs import Costs
 from ..drafting import Drafter, Features, Head, LatestState
 from ..errors import BadRequestError
-from ..heads.medusa import MedusaHeads
+from ..heads.storage import Heads
 from ..planning import Ledger, Planner
 from ..scoring import Scorer
 from .chain import ChainDrafter
@@ -57,7 +57,7 @@ class Resources:
     draft_temperature: float | None = None
     cancelled: threading.Event | None = None
     past: Index | None = None
-    heads: MedusaHeads | None = None
+    heads: Heads | None = None
     eagle: Head | None = None
     mtp: Head | None = None
     ends: Callable[[int], bool] = lambda _: False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,23 @@ class Facts:
     target_name: str = ""
     recipe: str = ""
     scores: str = ""
+
+    def check_target(self, *, vocab_size: int, n_embd: int, identities: tuple[str, ...], name: str) -> None:
+        """Raise ModelLoadError unless heads with these facts fit a model. identities: of its files."""
+        made = self.target_name or "another model"
+        for what, theirs, its in (
+            ("hidden states of {} numbers", self.n_embd, n_embd),
+            ("a vocabulary of {} tokens", self.vocab_size, vocab_size),
+        ):
+            if theirs != its:
+                raise ModelLoadError(
+                    f"these heads were made for {what.format(theirs)} and {name} has {what.format(its)}; "
+                    "give heads that were made for it"
+                )
+        if self.target and self.target not in identities:
+            raise ModelLoadError(
+                f"these heads were made for another file ({made}) than {name}; give heads that were made for it"
+            )
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -74,10 +92,10 @@ class MedusaHeads:
         if not len(self.ids) or self.ids[0] < 0 or self.ids[-1] >= size or not (np.diff(self.ids) > 0).all():
             raise BadRequestError(f"the draft vocabulary must list ids from 0 to {size - 1}, ascending, each once")
         for projection in self.projections:
-            _check("a projection", projection, (len(self.ids), n))
+            check_array("a projection", projection, (len(self.ids), n))
         for block in (block for blocks in self.blocks for block in blocks):
-            _check("a block's weight", block.weight, (n, n))
-            _check("a block's bias", block.bias, (n,))
+            check_array("a block's weight", block.weight, (n, n))
+            check_array("a block's bias", block.bias, (n,))
 
     @property
     def count(self) -> int:
@@ -94,36 +112,35 @@ class MedusaHeads:
             return shared
         return np.stack([p @ h for p, h in zip(self.projections[:count], hidden, strict=True)])
 
+    def guesses(
+        self, state: Floats, tokens: Sequence[int], count: int
+    ) -> Generator[tuple[NDArray[np.int64], Floats], int, None]:
+        """Of the first `count` heads in turn: (ids, logits). The drafted tokens that are sent change nothing."""
+        for row in self.logits(state, count):
+            yield self.ids, row
+
     @functools.cached_property
     def step_ms(self) -> float:
         """Milliseconds for each drafted token, measured here at first use: for planning, never for output."""
         state = np.full(self.facts.n_embd, 0.1, np.float32)
-        best = float("inf")
-        for _ in range(_TIMED):
-            start = time.perf_counter()
-            self.logits(state, self.count)
-            best = min(best, time.perf_counter() - start)
-        return 1000 * best / self.count
+        return fastest_ms(lambda: self.logits(state, self.count)) / self.count
 
     def check_target(self, *, vocab_size: int, n_embd: int, identities: tuple[str, ...], name: str) -> None:
         """Raise ModelLoadError unless they were made for this model. identities: of its files (models.identity)."""
-        facts, made = self.facts, self.facts.target_name or "another model"
-        for what, theirs, its in (
-            ("hidden states of {} numbers", facts.n_embd, n_embd),
-            ("a vocabulary of {} tokens", facts.vocab_size, vocab_size),
-        ):
-            if theirs != its:
-                raise ModelLoadError(
-                    f"these heads were made for {what.format(theirs)} and {name} has {what.format(its)}; "
-                    "give heads that were made for it"
-                )
-        if facts.target and facts.target not in identities:
-            raise ModelLoadError(
-                f"these heads were made for another file ({made}) than {name}; give heads that were made for it"
-            )
+        self.facts.check_target(vocab_size=vocab_size, n_embd=n_embd, identities=identities, name=name)
 
 
-def _check(what: str, array: Floats, shape: tuple[int, ...]) -> None:
+def fastest_ms(run: Callable[[], object]) -> float:
+    """Milliseconds that `run` takes, the fastest of a few times."""
+    best = float("inf")
+    for _ in range(_TIMED):
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return 1000 * best
+
+
+def check_array(what: str, array: Floats, shape: tuple[int, ...]) -> None:
     if array.shape != shape or array.dtype != np.float32:
         raise BadRequestError(f"{what} has shape {array.shape} and type {array.dtype}; {shape} and float32 are needed")
     if not np.isfinite(array).all():

@@ -1,4 +1,4 @@
-"""Which heads belong to which model file: a record of ours for each file, by its identity (models.identity).
+"""Which heads belong to which model file, by its identity (models.identity): a record of ours, else those shipped.
 
 A file may have heads of several kinds, one of each.
 """
@@ -9,6 +9,7 @@ import json
 import logging
 from pathlib import Path
 
+import edgespec.models
 from edgespec.models.header import Header
 from edgespec.models.identity import file_identity
 from edgespec.models.quoting import quoted
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 NONE, AUTO = "none", "auto"
 MEDUSA, EAGLE = "medusa", "eagle"
 _IDENTITY = 32  # characters of it that name the record
+_SHIPPED = Path(edgespec.models.__file__).parent / "heads"
 
 
 def register(identity: str, path: Path, kind: str = MEDUSA) -> None:
@@ -35,11 +37,19 @@ def register(identity: str, path: Path, kind: str = MEDUSA) -> None:
 
 
 def registered(header: Header, kind: str = MEDUSA) -> Path | None:
-    """The heads that were registered for this file and are still there."""
-    folder = _folder()
-    if not folder.is_dir():  # the usual case costs nothing
-        return None
-    record = _record(file_identity(header))
+    """The heads that were registered for this file and are still there, else those that come with EdgeSpec."""
+    identity = file_identity(header)
+    return _recorded(identity, kind) or (shipped(identity) if kind == MEDUSA else None)
+
+
+def shipped(identity: str) -> Path | None:
+    """The heads for a model file of this identity that come with EdgeSpec."""
+    path = _SHIPPED / f"{identity[:_IDENTITY]}.safetensors"
+    return path if path.is_file() else None
+
+
+def _recorded(identity: str, kind: str) -> Path | None:
+    record = _record(identity)
     try:
         known = json.loads(record.read_text("utf-8"))
         path = Path(known[kind]) if kind in known or not known else None

@@ -15,44 +15,48 @@ from numpy.typing import NDArray
 
 from ..errors import BadRequestError, ModelLoadError, ModelNotFoundError
 from .medusa import MAX_HEADS, Block, Facts, MedusaHeads
+from .quantized import Quantized
+from .sequential import MAX_WINDOW, SequentialHeads, Step
 
-FORMAT, VERSION, KIND = "edgespec-heads", 1, "medusa"
+Heads = MedusaHeads | SequentialHeads
+
+FORMAT, VERSION = "edgespec-heads", 1
+MEDUSA, SEQUENTIAL = "medusa", "sequential"  # kinds
+SOURCE = "medusa"  # what both are called as a source of guesses
 SUFFIX = ".safetensors"
 
 _MAX_BLOCKS = 8
+_MAX_HIDDEN = 1 << 16
 _MAX_SIZE = 1 << 20  # tokens of a vocabulary, numbers of a state
 _MAX_TEXT = 4096  # characters of a text in the metadata
 
 
-def write_heads(heads: MedusaHeads, path: Path, *, half: bool = True) -> None:
-    """Write a file so that readers find all of it or none. half: matrices in float16. Raises OSError.
+def write_heads(heads: Heads, path: Path, *, half: bool = True) -> None:
+    """Write a file so that readers find all of it or none. Raises OSError.
 
+    half: matrices of Medusa heads in float16; those of sequential ones are always in 8 bits.
     Raises BadRequestError where a number is too large for float16.
     """
     from safetensors.numpy import save_file
 
-    kind = np.float16 if half else np.float32
-    tensors: dict[str, NDArray[Any]] = {"vocabulary": heads.ids.astype(np.int32)}
-    for k, blocks in enumerate(heads.blocks):
-        for j, block in enumerate(blocks):
-            tensors[f"heads.{k}.blocks.{j}.weight"] = _as(kind, block.weight)
-            tensors[f"heads.{k}.blocks.{j}.bias"] = block.bias
-    for k, projection in enumerate(heads.projections):
-        tensors["projection" if len(heads.projections) == 1 else f"heads.{k}.projection"] = _as(kind, projection)
     facts = heads.facts
     metadata = {
         "format": FORMAT,
         "version": str(VERSION),
-        "kind": KIND,
         "target": facts.target,
         "target_name": facts.target_name,
         "vocab_size": str(facts.vocab_size),
         "n_embd": str(facts.n_embd),
         "heads": str(heads.count),
-        "blocks": str(len(heads.blocks[0])),
         "recipe": facts.recipe,
         "scores": facts.scores,
     }
+    if isinstance(heads, SequentialHeads):
+        metadata |= {"kind": SEQUENTIAL, "window": str(heads.window)}
+        tensors = _sequential_tensors(heads)
+    else:
+        metadata |= {"kind": MEDUSA, "blocks": str(len(heads.blocks[0]))}
+        tensors = _medusa_tensors(heads, np.float16 if half else np.float32)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
@@ -62,27 +66,84 @@ def write_heads(heads: MedusaHeads, path: Path, *, half: bool = True) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def read_heads(path: Path) -> MedusaHeads:
-    """Read a file into float32. Raises ModelNotFoundError, and ModelLoadError with the reason."""
+def _medusa_tensors(heads: MedusaHeads, kind: Any) -> dict[str, NDArray[Any]]:
+    tensors: dict[str, NDArray[Any]] = {"vocabulary": heads.ids.astype(np.int32)}
+    for k, blocks in enumerate(heads.blocks):
+        for j, block in enumerate(blocks):
+            tensors[f"heads.{k}.blocks.{j}.weight"] = _as(kind, block.weight)
+            tensors[f"heads.{k}.blocks.{j}.bias"] = block.bias
+    for k, projection in enumerate(heads.projections):
+        tensors["projection" if len(heads.projections) == 1 else f"heads.{k}.projection"] = _as(kind, projection)
+    return tensors
+
+
+def _sequential_tensors(heads: SequentialHeads) -> dict[str, NDArray[Any]]:
+    tensors: dict[str, NDArray[Any]] = {
+        "vocabulary": heads.ids.astype(np.int32),
+        "centre": heads.centre,
+        "unit": heads.unit,
+        "bias": heads.bias,
+        "basis": _as(np.float16, heads.basis),
+    }
+    matrices = {"rows": heads.rows}
+    for k, step in enumerate(heads.steps):
+        tensors |= {f"heads.{k}.mix_bias": step.mix_bias, f"heads.{k}.inner_bias": step.inner_bias}
+        for name in ("mix", "inner", "outer"):
+            matrices[f"heads.{k}.{name}"] = Quantized.of(getattr(step, name))
+    for name, matrix in matrices.items():
+        tensors |= {name: matrix.codes, f"{name}.factors": matrix.factors}
+    return tensors
+
+
+def read_heads(path: Path) -> Heads:
+    """Read a file. Raises ModelNotFoundError, and ModelLoadError with the reason."""
     with _opened(path) as file:
         meta = file.metadata() or {}
-        facts, count, depth = _facts(path, meta)
+        facts, count = _facts(path, meta)
         reader = _Reader(path, file, facts)
-        ids = reader.vocabulary()
-        blocks = tuple(tuple(reader.block(f"heads.{k}.blocks.{j}") for j in range(depth)) for k in range(count))
-        shared = "projection" in reader.names
-        names = ["projection"] if shared else [f"heads.{k}.projection" for k in range(count)]
-        projections = tuple(reader.matrix(name, (len(ids), facts.n_embd)) for name in names)
-    try:
-        return MedusaHeads(facts, ids, blocks, projections)
-    except BadRequestError as error:
-        raise ModelLoadError(f"{path.name} cannot be used: {error}") from error
+        try:
+            if meta["kind"] == SEQUENTIAL:
+                return _sequential(reader, facts, count, _count(path, meta, "window", MAX_WINDOW))
+            return _medusa(reader, facts, count, _count(path, meta, "blocks", _MAX_BLOCKS, least=0))
+        except BadRequestError as error:
+            raise ModelLoadError(f"{path.name} cannot be used: {error}") from error
+
+
+def _medusa(reader: _Reader, facts: Facts, count: int, depth: int) -> MedusaHeads:
+    ids = reader.vocabulary()
+    blocks = tuple(tuple(reader.block(f"heads.{k}.blocks.{j}") for j in range(depth)) for k in range(count))
+    shared = "projection" in reader.names
+    names = ["projection"] if shared else [f"heads.{k}.projection" for k in range(count)]
+    projections = tuple(reader.matrix(name, (len(ids), facts.n_embd)) for name in names)
+    return MedusaHeads(facts, ids, blocks, projections)
+
+
+def _sequential(reader: _Reader, facts: Facts, count: int, window: int) -> SequentialHeads:
+    n, ids = facts.n_embd, reader.vocabulary()
+    centre, unit = reader.matrix("centre", (n,)), reader.matrix("unit", (n,))
+    rows, bias = reader.quantized("rows", (len(ids), n)), reader.matrix("bias", (len(ids),))
+    seen = reader.columns("basis", n)
+    steps = []
+    for k in range(count):
+        name = f"heads.{k}"
+        m = reader.columns(f"{name}.outer", _MAX_HIDDEN)
+        steps.append(
+            Step(
+                reader.quantized(f"{name}.mix", (n, n + window * seen)).whole(),
+                reader.matrix(f"{name}.mix_bias", (n,)),
+                reader.quantized(f"{name}.inner", (m, n)).whole(),
+                reader.matrix(f"{name}.inner_bias", (m,)),
+                reader.quantized(f"{name}.outer", (n, m)).whole(),
+            )
+        )
+    basis = reader.matrix("basis", (n, seen))
+    return SequentialHeads(facts, ids, centre, unit, rows, bias, basis, window, tuple(steps))
 
 
 def read_facts(path: Path) -> tuple[Facts, int, int]:
     """(facts, heads, tokens of the draft vocabulary) from the file's header alone. Raises as read_heads."""
     with _opened(path) as file:
-        facts, count, _ = _facts(path, file.metadata() or {})
+        facts, count = _facts(path, file.metadata() or {})
         return facts, count, _Reader(path, file, facts).shape("vocabulary")[0]
 
 
@@ -137,6 +198,16 @@ class _Reader:
     def matrix(self, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
         return np.ascontiguousarray(self._tensor(name, shape, ("F32", "F16")), dtype=np.float32)
 
+    def quantized(self, name: str, shape: tuple[int, ...]) -> Quantized:
+        codes = np.ascontiguousarray(self._tensor(name, shape, ("I8",)))
+        return Quantized(codes, self.matrix(f"{name}.factors", shape[:1]))
+
+    def columns(self, name: str, most: int) -> int:
+        shape = self.shape(name)
+        if len(shape) != 2 or not 1 <= shape[1] <= most:
+            raise ModelLoadError(f"{self._path.name}: tensor {name} has shape {list(shape)}; write or fetch it again")
+        return shape[1]
+
     def block(self, name: str) -> Block:
         n = self._facts.n_embd
         return Block(self.matrix(f"{name}.weight", (n, n)), self.matrix(f"{name}.bias", (n,)))
@@ -148,24 +219,23 @@ class _Reader:
         return self._tensor("vocabulary", shape, ("I32",)).astype(np.int64)
 
 
-def _facts(path: Path, meta: dict[str, str]) -> tuple[Facts, int, int]:
-    """(facts, heads, blocks of each) as the metadata states them."""
+def _facts(path: Path, meta: dict[str, str]) -> tuple[Facts, int]:
+    """(facts, heads) as the metadata states them."""
     if meta.get("format") != FORMAT:
         raise ModelLoadError(
             f"{path.name} has no heads in EdgeSpec's form; make it with `edgespec convert` from a published checkpoint"
         )
-    if meta.get("version") != str(VERSION) or meta.get("kind") != KIND:
+    if meta.get("version") != str(VERSION) or meta.get("kind") not in (MEDUSA, SEQUENTIAL):
         raise ModelLoadError(
             f"{path.name} has heads of kind {meta.get('kind')!r} in form {meta.get('version')!r}; "
-            f"this version of EdgeSpec reads {KIND} in form {VERSION}"
+            f"this version of EdgeSpec reads {MEDUSA} and {SEQUENTIAL} in form {VERSION}"
         )
     sizes = [
         _count(path, meta, name, most)
         for name, most in (("vocab_size", _MAX_SIZE), ("n_embd", _MAX_SIZE), ("heads", MAX_HEADS))
     ]
-    depth = _count(path, meta, "blocks", _MAX_BLOCKS, least=0)
     texts = {name: meta.get(name, "")[:_MAX_TEXT] for name in ("target", "target_name", "recipe", "scores")}
-    return Facts(vocab_size=sizes[0], n_embd=sizes[1], **texts), sizes[2], depth
+    return Facts(vocab_size=sizes[0], n_embd=sizes[1], **texts), sizes[2]
 
 
 def _count(path: Path, meta: dict[str, str], name: str, most: int, least: int = 1) -> int:

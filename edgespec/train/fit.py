@@ -1,38 +1,40 @@
-"""Trains Medusa heads on hidden states: cross-entropy with the model's own choices, with Adam, in numpy.
-
-A head learns from the token that the model chose, and from the distribution that it chose it from: that one needs no
-room on disk, since the state that made it is there.
-"""
+"""Trains sequential heads on hidden states: cross-entropy with the model's own distributions, with Adam, in numpy."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..heads.medusa import Block, Facts, MedusaHeads
+from ..heads.medusa import Facts
+from ..heads.quantized import Quantized
+from ..heads.sequential import SequentialHeads, Step, seen_rows
+from .begin import directions, linear_heads, output_layer, units
 from .data import Pairs
+from .network import Floats, Params, backward, cross_entropy, forward
 
-Floats = NDArray[np.float32]
-Params = dict[str, Floats]
-
-_RATE, _OUTPUT_RATE = 0.02, 0.005  # of one step, relative to the scale of what it changes
-_DECAY = 0.9  # of the rate, per pass
-_TAUGHT = 0.5  # share of the model's distribution in what a head should guess; the rest is the token
+_RATE = 0.024  # of one step of a weight, relative to the root of a state's size
+_WARM, _COLD = 0.03, 0.03  # share of the steps in which the rate rises, and what it falls to
+_SHARP = 0.4  # share of what a head should guess that is the likeliest token; the rest is the whole distribution
 _LATER = 0.8  # weight of each head, relative to the one before: later guesses count only if the earlier ones held
-_BETA1, _BETA2, _EPSILON = 0.9, 0.99, 1e-8
+_BETA1, _BETA2, _EPSILON = 0.9, 0.98, 1e-8
 _PATIENCE = 3  # passes without a better result
-_LEAST = 1e-9  # chance in a logarithm
-_EVALUATED = 1024  # positions at once
+_EVALUATED = 512  # positions at once
+WINDOW = 3  # tokens that a head sees
+_SEEN = 256  # numbers that it sees of each
+_HIDDEN = 1024
+_TRIED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """On held-out text. acceptance: (K,) share of guesses that were right where all before them were.  tau: tokens of a
-    round that drafts with all heads.  loss: mean cross-entropy of known tokens.  coverage: share of tokens that can be
-    guessed.
+    """On held-out text, which the heads are led along: each sees the text's own tokens, not what was guessed.
+
+    acceptance: (K,) share of guesses that were right where all before them were.  tau: tokens of a round that drafts
+    with all heads.  loss: mean cross-entropy.  coverage: share of tokens that can be guessed.
     """
 
     acceptance: tuple[float, ...]
@@ -44,26 +46,23 @@ class Score:
 class Trainer:
     """The state of a training after whole passes. It is a function of what it is given, and of nothing else."""
 
-    def __init__(self, pairs: Pairs, ids: NDArray[np.int64], heads: int, rows: Floats | None, seed: int) -> None:
-        """ids: the draft vocabulary.  rows: (D, n), the model's own output matrix, where the heads' begins; or None."""
+    def __init__(self, pairs: Pairs, ids: NDArray[np.int64], rows: Floats, passes: int, seed: int) -> None:
+        """ids: the draft vocabulary.  rows: (D, n), the model's own output matrix.  passes: how many are planned."""
         n = pairs.states.shape[1]
-        self.ids, self._seed = ids, seed
-        self._pairs, self._targets = pairs, places(pairs.wanted, ids)
-        self._scale = float(np.sqrt(np.mean(np.square(pairs.states.astype(np.float32))))) or 1.0
-        self._teacher = None if rows is None else rows.astype(np.float32)
-        if rows is None:
-            rng = np.random.default_rng((seed, 0))
-            rows = rng.standard_normal((len(ids), n), dtype=np.float32) / np.float32(n**0.5 * self._scale)
-        self.params: Params = {
-            "weight": np.zeros((heads, n, n), np.float32),
-            "bias": np.zeros((heads, n), np.float32),
-            "projection": rows.astype(np.float32),
-        }
-        self._rates = {
-            "weight": _RATE / n**0.5,
-            "bias": _RATE * self._scale,
-            "projection": _OUTPUT_RATE * float(np.sqrt(np.mean(np.square(rows)))),
-        }
+        heads, window = pairs.wanted.shape[1], pairs.seen.shape[1] - pairs.wanted.shape[1] + 1
+        self.ids, self._seed, self._pairs, self._window = ids, seed, pairs, window
+        self.passes = passes
+        self._centre, self._unit = units(pairs.states)
+        matrix, self._bias = output_layer(rows, self._centre, self._unit)
+        self._quantized = Quantized.of(matrix)
+        self._rows = self._quantized.whole()
+        self._basis = directions(self._rows, min(_SEEN, n))
+        self._seen, _ = seen_rows(self._rows, self._basis)
+        self._usable = np.flatnonzero(pairs.known[:, 0])
+        self.params: Params = linear_heads(
+            pairs, self._centre, self._unit, self._seen, heads, window, min(_HIDDEN, 2 * n), seed
+        )
+        self._rate = _RATE / n**0.5
         self._first = {name: np.zeros_like(value) for name, value in self.params.items()}
         self._second = {name: np.zeros_like(value) for name, value in self.params.items()}
         self._steps = 0
@@ -76,17 +75,26 @@ class Trainer:
         """True once several passes in a row have brought nothing."""
         return self._since_best >= _PATIENCE
 
+    def steps_of_a_pass(self, batch: int) -> int:
+        return -(-len(self._usable) // batch)
+
+    def try_steps(self, batch: int) -> int:
+        """Do the work of a few steps and change nothing, so that its time can be taken; returns how many."""
+        steps = min(_TRIED, self.steps_of_a_pass(batch))
+        for i in range(steps):
+            self._gradients(self._usable[i * batch :][:batch])
+        return steps
+
     def run_epoch(self, batch: int) -> float:
         """One pass over all pairs; returns the mean loss."""
-        order = np.random.default_rng((self._seed, 1, self.epoch)).permutation(len(self._targets))
-        losses = []
+        order = np.random.default_rng((self._seed, 1, self.epoch)).permutation(self._usable)
+        every, losses = self.steps_of_a_pass(batch), []
         for start in range(0, len(order), batch):
-            chosen = order[start : start + batch]
-            loss, gradients = self._gradients(chosen)
-            self._adam(gradients)
+            loss, gradients = self._gradients(order[start : start + batch])
+            self._adam(gradients, self._rate * schedule(self._steps / max(1, every * self.passes)))
             losses.append(loss)
         self.epoch += 1
-        return float(np.mean(losses))
+        return float(np.mean(losses)) if losses else 0.0
 
     def judge(self, score: Score) -> bool:
         """Keep the weights if they are the best so far."""
@@ -100,52 +108,66 @@ class Trainer:
 
     def _gradients(self, chosen: NDArray[np.int64]) -> tuple[float, Params]:
         """(mean loss of the heads, gradients of its weighted sum) over the positions `chosen`."""
-        p, targets = self.params, self._targets[chosen]
-        gradients = {name: np.zeros_like(value) for name, value in p.items()}
-        losses = []
-        for k in range(targets.shape[1]):
-            known = np.flatnonzero(targets[:, k] >= 0)
-            if not len(known):
-                continue
-            state, wanted = self._states(chosen[known]), self._wanted(chosen[known], targets[known, k], k)
-            inner, gate, hidden = _forward(state, p["weight"][k], p["bias"][k])
-            chances = _softmax(hidden @ p["projection"].T)
-            losses.append(float(-(wanted * np.log(np.maximum(chances, _LEAST))).sum(axis=1).mean()))
-            chances -= wanted
-            chances *= np.float32(_LATER**k / len(known))
-            gradients["projection"] += chances.T @ hidden
-            slope = (chances @ p["projection"]) * (gate * (1 + inner * (1 - gate)))
-            gradients["weight"][k] = slope.T @ state
-            gradients["bias"][k] = slope.sum(axis=0)
-        return float(np.mean(losses)) if losses else 0.0, gradients
+        gradients = {name: np.zeros_like(value) for name, value in self.params.items()}
+        state, passed, slopes, total = self._states(chosen), [], [], 0.0
+        heads = self._pairs.wanted.shape[1]
+        for k in range(heads):
+            passed.append(forward(self.params, k, state, self._seen_at(self._pairs, chosen, k)))
+            state = passed[-1].made
+            known = self._pairs.known[chosen, k]
+            weight = known * np.float32(_LATER**k / max(1, int(known.sum())))
+            loss, slope = cross_entropy(state, self._rows, self._bias, *self._wanted(chosen, k), weight)
+            total += loss / _LATER**k
+            slopes.append(slope)
+        slope = np.zeros_like(state)
+        for k in reversed(range(heads)):
+            slope = backward(self.params, k, passed[k], slope + slopes[k], gradients)
+        return total / heads, gradients
 
     def _states(self, positions: NDArray[np.int64]) -> Floats:
-        return self._pairs.states[positions].astype(np.float32)
+        return self._within(self._pairs.states[positions])
 
-    def _wanted(self, positions: NDArray[np.int64], tokens: NDArray[np.int64], k: int) -> Floats:
-        """(B, D): the distribution that head k should have. tokens: places in the vocabulary."""
-        if self._teacher is None:
-            wanted = np.zeros((len(tokens), len(self.ids)), np.float32)
-        else:
-            wanted = np.float32(_TAUGHT) * _softmax(self._states(positions + 1 + k) @ self._teacher.T)
-        wanted[np.arange(len(tokens)), tokens] += np.float32(1 if self._teacher is None else 1 - _TAUGHT)
-        return wanted
+    def _within(self, states: NDArray[np.float16]) -> Floats:
+        found: Floats = (states - self._centre) / self._unit
+        return found
 
-    def _adam(self, gradients: Params) -> None:
+    def _seen_at(self, pairs: Pairs, positions: NDArray[np.int64] | slice, k: int) -> Floats:
+        places = pairs.seen[positions, k : k + self._window]
+        return self._seen[places].reshape(len(places), -1)
+
+    def _wanted(self, positions: NDArray[np.int64], k: int) -> tuple[NDArray[np.int64], Floats]:
+        """(places, shares), (B, T + 1): the distribution that head k should have, and its likeliest token once more."""
+        chose = np.minimum(positions + 1 + k, len(self._pairs.top) - 1)
+        top, chances = self._pairs.top[chose].astype(np.int64), self._pairs.chances[chose]
+        every, best = np.arange(len(top)), chances.argmax(axis=1)
+        sharp = np.where(chances[every, best] > 0, np.float32(_SHARP), np.float32(0))
+        places = np.maximum(np.concatenate((top, top[every, best][:, None]), axis=1), 0)
+        return places, np.concatenate((chances * np.float32(1 - _SHARP), sharp[:, None]), axis=1)
+
+    def _adam(self, gradients: Params, rate: float) -> None:
         """Kingma & Ba, arXiv 1412.6980."""
         self._steps += 1
-        rate = _DECAY**self.epoch * (1 - _BETA2**self._steps) ** 0.5 / (1 - _BETA1**self._steps)
+        rate *= (1 - _BETA2**self._steps) ** 0.5 / (1 - _BETA1**self._steps)
         for name, gradient in gradients.items():
             first, second = self._first[name], self._second[name]
-            first += np.float32(1 - _BETA1) * (gradient - first)
-            second += np.float32(1 - _BETA2) * (np.square(gradient) - second)
-            self.params[name] -= np.float32(rate * self._rates[name]) * first / (np.sqrt(second) + np.float32(_EPSILON))
+            first *= np.float32(_BETA1)
+            first += np.float32(1 - _BETA1) * gradient
+            np.square(gradient, out=gradient)
+            gradient *= np.float32(1 - _BETA2)
+            second *= np.float32(_BETA2)
+            second += gradient
+            np.sqrt(second, out=gradient)
+            gradient += np.float32(_EPSILON)
+            np.divide(first, gradient, out=gradient)
+            gradient *= np.float32(rate)
+            self.params[name] -= gradient
 
-    def heads(self, facts: Facts) -> MedusaHeads:
+    def heads(self, facts: Facts) -> SequentialHeads:
         """The best heads so far."""
-        weights, biases = self.best["weight"], self.best["bias"]
-        blocks = tuple((Block(weight, bias),) for weight, bias in zip(weights, biases, strict=True))
-        return MedusaHeads(facts, self.ids, blocks, (self.best["projection"],))
+        names = ("mix", "mix_bias", "inner", "inner_bias", "outer")
+        steps = tuple(Step(*parts) for parts in zip(*(self.best[name] for name in names), strict=True))
+        output = (self._quantized, self._bias, self._basis)
+        return SequentialHeads(facts, self.ids, self._centre, self._unit, *output, self._window, steps)
 
     # On disk between two passes.
 
@@ -153,7 +175,7 @@ class Trainer:
         """All that is needed to go on."""
         kinds = {"params": self.params, "first": self._first, "second": self._second, "best": self.best}
         found: dict[str, NDArray[Any]] = {f"{kind}.{n}": v for kind, values in kinds.items() for n, v in values.items()}
-        counts = np.array([self._steps, self.epoch, self._since_best], dtype=np.int64)
+        counts = np.array([self._steps, self.epoch, self._since_best, self.passes], dtype=np.int64)
         return found | {"counts": counts, "best_tau": np.array(self.best_tau), "ids": self.ids}
 
     def restore(self, arrays: dict[str, NDArray[Any]]) -> bool:
@@ -167,57 +189,49 @@ class Trainer:
         ):  # fmt: skip
             for name in values:
                 values[name] = arrays[f"{kind}.{name}"]
-        self._steps, self.epoch, self._since_best = (int(value) for value in arrays["counts"])
+        self._steps, self.epoch, self._since_best, self.passes = (int(value) for value in arrays["counts"])
         self.best_tau = float(arrays["best_tau"])
         return True
 
     def score(self, held: Pairs) -> Score:
         """How well the heads guess text that they were not trained on."""
-        targets = places(held.wanted, self.ids)
-        right = np.zeros(targets.shape, bool)
+        right = np.zeros(held.wanted.shape, bool)
         losses = []
-        for start in range(0, len(targets), _EVALUATED):
+        for start in range(0, len(held.states), _EVALUATED):
             part = slice(start, start + _EVALUATED)
-            x = held.states[part].astype(np.float32)
-            for k in range(targets.shape[1]):
-                hidden = _forward(x, self.params["weight"][k], self.params["bias"][k])[2]
-                logits = hidden @ self.params["projection"].T
-                right[part, k] = logits.argmax(axis=1) == targets[part, k]
-                known = np.flatnonzero(targets[part, k] >= 0)
-                chances = _softmax(logits[known])[np.arange(len(known)), targets[part, k][known]]
-                losses.append(-np.log(np.maximum(chances, _LEAST)))
-        return _score(right, targets, held.wanted, float(np.concatenate(losses).mean()) if losses else 0.0)
+            state = self._within(held.states[part])
+            for k in range(held.wanted.shape[1]):
+                state = forward(self.params, k, state, self._seen_at(held, part, k)).made
+                logits = state @ self._rows.T + self._bias
+                wanted = held.wanted[part, k]
+                right[part, k] = (logits.argmax(axis=1) == wanted) & (wanted >= 0)
+                inside = np.flatnonzero(wanted >= 0)
+                logits -= logits.max(axis=1, keepdims=True)
+                losses.append(np.log(np.exp(logits[inside]).sum(axis=1)) - logits[inside, wanted[inside]])
+        return _score(right, held, float(np.concatenate(losses).mean()) if losses else 0.0)
 
 
-def _score(right: NDArray[np.bool_], targets: NDArray[np.int64], wanted: NDArray[np.int64], loss: float) -> Score:
-    whole = wanted[:, -1] >= 0  # all heads have a token to guess
-    kept = np.logical_and.accumulate(right[whole], axis=1)
+def weights(n_embd: int, heads: int) -> int:
+    """Numbers that are learned, about."""
+    return heads * n_embd * (n_embd + WINDOW * min(_SEEN, n_embd) + 2 * min(_HIDDEN, 2 * n_embd))
+
+
+def schedule(done: float) -> float:
+    """The rate after a share of all steps, 0 to 1: it rises, then falls as a cosine does."""
+    if done < _WARM:
+        return (done + 0.1 * _WARM) / (1.1 * _WARM)
+    return _COLD + (1 - _COLD) * 0.5 * (1 + math.cos(math.pi * min(1.0, (done - _WARM) / (1 - _WARM))))
+
+
+def _score(right: NDArray[np.bool_], held: Pairs, loss: float) -> Score:
+    kept = np.logical_and.accumulate(right[held.known[:, -1]], axis=1)  # where all heads have a token to guess
     acceptance = []
-    reached = int(whole.sum())
+    reached = len(kept)
     for k in range(kept.shape[1]):
         now = int(kept[:, k].sum())
         acceptance.append(now / reached if reached else 0.0)
         reached = now
     tau = 1.0 + float(kept.sum(axis=1).mean()) if len(kept) else 1.0
-    known = wanted[:, 0] >= 0
-    coverage = float((targets[known, 0] >= 0).mean()) if known.any() else 0.0
+    known = held.known[:, 0]
+    coverage = float((held.wanted[known, 0] >= 0).mean()) if known.any() else 0.0
     return Score(tuple(acceptance), tau, loss, coverage)
-
-
-def places(wanted: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each wanted token stands in the vocabulary; -1: nowhere, or nothing is wanted."""
-    found = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    return np.where((wanted >= 0) & (ids[found] == wanted), found, -1)
-
-
-def _forward(x: Floats, weight: Floats, bias: Floats) -> tuple[Floats, Floats, Floats]:
-    """(W x + b, its sigmoid, x + SiLU(W x + b)) for rows x."""
-    inner = x @ weight.T + bias
-    gate = 0.5 * (1 + np.tanh(0.5 * inner))
-    return inner, gate, x + inner * gate
-
-
-def _softmax(logits: Floats) -> Floats:
-    chances: Floats = np.exp(logits - logits.max(axis=1, keepdims=True))
-    chances /= chances.sum(axis=1, keepdims=True)
-    return chances

@@ -1,39 +1,44 @@
-"""The whole of a training: collect, learn, judge, write and register; interrupted anywhere, it goes on where it was."""
+"""The whole of a training: collect, learn, measure, write, register; interrupted anywhere, it goes on where it was."""
 
 from __future__ import annotations
 
-import errno
 import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from edgespec.models.header import Header, read_header
 from edgespec.models.identity import file_identity
-from edgespec.models.quoting import quoted
 
 from ..api import LLM
-from ..errors import EdgeSpecError, NoSpaceError
+from ..errors import EdgeSpecError
 from ..heads.medusa import Facts
 from ..heads.registry import register
-from ..heads.storage import SUFFIX, write_heads
+from ..heads.storage import SUFFIX, read_heads, write_heads
 from ..paths import home, write_whole
-from .collect import collect_shard, encoded, group, require_states, shard_path
-from .data import Text, pairs, read_arrays, vocabulary, write_arrays
-from .fit import Score, Trainer
+from .collect import Prompt, best_width, collect_shard, encoded, group, require_states, shard_path
+from .data import TOP, Text, pairs, read_arrays, vocabulary, write_arrays
+from .fit import WINDOW, Score, Trainer
+from .measure import Measured, measure
 from .output import output_rows
-from .prompts import divided, shipped
+from .prompts import MEASURED, divided, shipped
+from .room import on_disk, require_memory, require_space
 from .settings import Progress, TrainSettings
 
-_COLLECTING = 0.5  # most of the time that it may take
-_SPARE = 100e6  # bytes of disk that stay free
-_COLLECTED, _CHECKPOINT = "collected.json", "checkpoint.npz"
+_COLLECTING = 0.55  # most of the time that it may take
+_MEASURING = 0.06  # of the time, for the end
+_COLLECTED, _WIDTH, _CHECKPOINT, _UNMEASURED = "collected.json", "width.json", "checkpoint.npz", f"unmeasured{SUFFIX}"
+_JUDGING = 1.4  # times of a pass that a pass takes with all that comes with it
 _LEAST_GROUPS = 1  # to train on, however short the time is
+_ROUNDS = 3  # texts of a group that follow each other in one place
+_JUDGED = 2  # the same of the group that passes are judged by
+_MEASURED = 96  # tokens of a text that the result is measured on
+_TEMPERATURES = (0.0, 0.8)  # that the result is measured at
 
 Load = Callable[[Path, TrainSettings], LLM]
 
@@ -41,14 +46,33 @@ Load = Callable[[Path, TrainSettings], LLM]
 @dataclass(frozen=True, slots=True)
 class Trained:
     """path: of the heads.  tokens: learned from.  vocabulary: tokens that can be guessed.  epochs: passes.
-    score: on held-out text."""
+    score: of the pass that was kept, on held-out text.  measured: in real rounds on other held-out prompts, at
+    temperature 0 and at 0.8.
+    """
 
     path: Path
     tokens: int
     vocabulary: int
     epochs: int
     score: Score
+    measured: tuple[Measured, ...]
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Time:
+    """When it began, what it may take, and what the clock says."""
+
+    minutes: float
+    clock: Callable[[], float]
+    begin: float
+
+    def until(self, share: float) -> float:
+        return self.begin + 60 * self.minutes * share
+
+    @property
+    def spent(self) -> float:
+        return (self.clock() - self.begin) / (60 * self.minutes)
 
 
 def train(
@@ -57,7 +81,7 @@ def train(
     load: Load,
     progress: Progress,
     *,
-    own: Sequence[str] = (),
+    own: Sequence[Prompt] = (),
     out: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Trained:
@@ -72,72 +96,122 @@ def train(
     identity = file_identity(header)
     folder = work_folder(header, settings, own)
     out = home() / "heads" / f"{identity[:32]}-medusa{SUFFIX}" if out is None else out
-    begin = clock()
-    _require_space(folder, header, settings)
-    with _on_disk(folder):
+    watch = _Time(settings.minutes, clock, clock())
+    require_space(folder, header.embedding_length or 0, settings)
+    with on_disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        texts, held = _collected(path, settings, load, progress, own, folder, begin, clock)
-        trainer, score = _fitted(header, texts, held, settings, progress, folder, begin, clock)
+        with _opened(path, load, settings) as llm:
+            prompts = _Prompts.of(llm, settings, own)
+            texts, held = _collected(llm, prompts, settings, progress, folder, watch)
+            size = llm.target.vocab.size
+        trainer, score = _fitted(header, texts, held, settings, progress, folder, watch)
         tokens = sum(len(text.tokens) for text in texts)
-        facts = Facts(
-            json.loads((folder / _COLLECTED).read_text("utf-8"))["vocab_size"],
-            held[0].states.shape[1],
-            identity,
-            header.path.name,
-            recipe=json.dumps({"tokens": tokens, "passes": trainer.epoch, "seed": settings.seed, "own": len(own)}),
-            scores=json.dumps({"tau": round(score.tau, 3), "acceptance": [round(a, 3) for a in score.acceptance]}),
-        )
-        write_heads(trainer.heads(facts), out)
+        recipe = {"tokens": tokens, "passes": trainer.epoch, "seed": settings.seed, "own": len(own)}
+        facts = Facts(size, held[0].states.shape[1], identity, header.path.name, recipe=json.dumps(recipe))
+        write_heads(trainer.heads(facts), folder / _UNMEASURED)
+        heads = read_heads(folder / _UNMEASURED)  # in 8 bits, as they will be used
+        progress.step("drafting on prompts that were not learned from")
+        with _opened(path, load, settings) as llm:
+            measured = tuple(
+                measure(
+                    llm,
+                    heads,
+                    prompts.measured,
+                    temperature=t,
+                    reply=min(settings.reply, _MEASURED),
+                    seed=settings.seed,
+                )
+                for t in _TEMPERATURES
+            )
+        scores = {"measured": [_shown(m) for m in measured], "coverage": round(score.coverage, 3)}
+        write_heads(replace(heads, facts=replace(facts, scores=json.dumps(scores))), out)
         register(identity, out)
     shutil.rmtree(folder, ignore_errors=True)
-    return Trained(out, tokens, len(trainer.ids), trainer.epoch, score, clock() - begin)
+    return Trained(out, tokens, len(trainer.ids), trainer.epoch, score, measured, clock() - watch.begin)
 
 
-def work_folder(header: Header, settings: TrainSettings, own: Sequence[str]) -> Path:
+def _shown(measured: Measured) -> dict[str, float | list[float]]:
+    return {
+        "temperature": measured.temperature,
+        "tau": round(measured.tau, 3),
+        "acceptance": [round(share, 3) for share in measured.acceptance],
+    }
+
+
+def work_folder(header: Header, settings: TrainSettings, own: Sequence[Prompt]) -> Path:
     """Where what is collected lies until the training is over."""
-    return home() / "train" / f"{file_identity(header)[:16]}-{settings.digest(*own)}"
+    return home() / "train" / f"{file_identity(header)[:16]}-{settings.digest(*map(repr, own))}"
+
+
+@contextmanager
+def _opened(path: Path, load: Load, settings: TrainSettings) -> Iterator[LLM]:
+    with load(path, settings) as llm:
+        require_states(llm)
+        yield llm
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompts:
+    """As the model reads them, in the order in which they are used. judged: no subject of learned, the same forms.
+    measured: other forms, and held-out prompts of the user's."""
+
+    learned: list[tuple[int, ...]]
+    judged: list[tuple[int, ...]]
+    measured: list[tuple[int, ...]]
+
+    @classmethod
+    def of(cls, llm: LLM, settings: TrainSettings, own: Sequence[Prompt]) -> _Prompts:
+        parts: list[list[tuple[int, ...]]] = []
+        for i, (ours, theirs) in enumerate(zip(shipped(), divided(own), strict=True)):
+            ids = encoded(llm, [*ours, *theirs])
+            order = np.random.default_rng((settings.seed, i)).permutation(len(ids)).tolist()
+            parts.append([ids[j] for j in order])
+        learned, judged = parts
+        return cls(learned, judged, encoded(llm, [*MEASURED, *divided(own)[1][: len(MEASURED)]]))
 
 
 def _collected(
-    path: Path,
-    settings: TrainSettings,
-    load: Load,
-    progress: Progress,
-    own: Sequence[str],
-    folder: Path,
-    begin: float,
-    clock: Callable[[], float],
+    llm: LLM, prompts: _Prompts, settings: TrainSettings, progress: Progress, folder: Path, watch: _Time
 ) -> tuple[list[Text], list[Text]]:
     """(texts to learn from, texts to judge by): groups from disk, and written now until there are enough of them."""
-    train_texts, held_texts = (a + b for a, b in zip(shipped(), divided(list(own)), strict=True))
-    with load(path, settings) as llm:
-        require_states(llm)
-        train_ids, held_ids = encoded(llm, train_texts), encoded(llm, held_texts)
-        orders = [
-            np.random.default_rng((settings.seed, i)).permutation(len(ids)).tolist()
-            for i, ids in enumerate((train_ids, held_ids))
-        ]
-        size, mark = settings.at_once, folder / _COLLECTED
-        wanted = json.loads(mark.read_text("utf-8"))["groups"] if mark.exists() else None
-        progress.step(f"the model writes texts to learn from, {size} at a time")
-        held = collect_shard(llm, group(held_ids, orders[1], 1, size), 0, folder, settings)
-        texts: list[Text] = []
-        number, tokens, told = 0, 0, False
-        end = begin + 60 * settings.minutes * _COLLECTING
-        while number < wanted if wanted is not None else _more(number, tokens, settings, clock() < end):
-            number += 1
-            since, here = clock(), shard_path(folder, number).exists()
-            texts += collect_shard(llm, group(train_ids, orders[0], number, size), number, folder, settings)
-            before, tokens = tokens, sum(len(text.tokens) for text in texts)
-            if not told and not here:
-                told = True
-                _estimate(progress, (tokens - before) / max(clock() - since, 1e-6), settings, llm.target.state_size)
-            spent = (clock() - begin) / max(end - begin, 1e-9)
-            progress.part(min(1.0, max(tokens / settings.tokens, 0.0 if wanted else spent)))
-        write_whole(mark, json.dumps({"groups": number, "vocab_size": llm.target.vocab.size}))
-    if not tokens or not any(len(text.tokens) for text in held):
-        raise EdgeSpecError(f"{path.name} ends every text at once; there is nothing to learn from")
+    size, mark = settings.at_once, folder / _COLLECTED
+    wanted = json.loads(mark.read_text("utf-8"))["groups"] if mark.exists() else None
+    width = _width(llm, settings, folder)
+    progress.step(f"the model writes texts to learn from, {width} at a time")
+    held = collect_shard(llm, group(prompts.judged, 1, _JUDGED * size), 0, folder, settings, width)
+    texts: list[Text] = []
+    number, tokens, told = 0, 0, False
+    end = watch.until(_COLLECTING)
+
+    def over() -> bool:
+        return wanted is None and number > _LEAST_GROUPS and watch.clock() >= end
+
+    while number < wanted if wanted is not None else _more(number, tokens, settings, watch.clock() < end):
+        number += 1
+        since, here = watch.clock(), shard_path(folder, number).exists()
+        texts += collect_shard(
+            llm, group(prompts.learned, number, _ROUNDS * size), number, folder, settings, width, over
+        )
+        before, tokens = tokens, sum(len(text.tokens) for text in texts)
+        if not told and not here:
+            told = True
+            speed = (tokens - before) / max(watch.clock() - since, 1e-6)
+            _estimate(progress, speed, settings, llm.target.state_size)
+        progress.part(min(1.0, max(tokens / settings.tokens, 0.0 if wanted else watch.spent / _COLLECTING)))
+    write_whole(mark, json.dumps({"groups": number}))
+    if not all(any(len(text.tokens) > settings.heads for text in some) for some in (texts, held)):
+        raise EdgeSpecError(f"{llm.name} ends every text at once; there is nothing to learn from")
     return texts, held
+
+
+def _width(llm: LLM, settings: TrainSettings, folder: Path) -> int:
+    """Measured once for a training: with another width, texts could differ by a rounding."""
+    kept = folder / _WIDTH
+    if kept.exists():
+        return int(json.loads(kept.read_text("utf-8")))
+    width = best_width(llm, settings.at_once)
+    write_whole(kept, json.dumps(width))
+    return width
 
 
 def _more(number: int, tokens: int, settings: TrainSettings, in_time: bool) -> bool:
@@ -148,8 +222,9 @@ def _estimate(progress: Progress, speed: float, settings: TrainSettings, n_embd:
     minutes = min(settings.tokens / max(speed, 1e-6) / 60, settings.minutes * _COLLECTING)
     tokens = min(settings.tokens, int(60 * minutes * speed))
     progress.note(
-        f"about {tokens:,} tokens in {minutes:.0f} min, {tokens * 2 * n_embd / 1e6:.0f} MB on disk until it is done; "
-        "an interrupted training goes on when the same command is given again"
+        f"{speed:.0f} tokens a second: about {tokens:,} in {minutes:.0f} min, "
+        f"{tokens * (2 * n_embd + 6 * TOP) / 1e6:.0f} MB on disk until it is done; an interrupted training goes on "
+        "when the same command is given again"
     )
 
 
@@ -160,20 +235,28 @@ def _fitted(
     settings: TrainSettings,
     progress: Progress,
     folder: Path,
-    begin: float,
-    clock: Callable[[], float],
+    watch: _Time,
 ) -> tuple[Trainer, Score]:
     """The trainer at the end, with the score of its best weights."""
     ids = vocabulary(texts, settings.vocabulary)
-    judged = pairs(held, settings.heads)
-    trainer = Trainer(pairs(texts, settings.heads), ids, settings.heads, output_rows(header, ids), settings.seed)
+    rows = output_rows(header, ids)
+    if rows is None:
+        raise EdgeSpecError(f"{header.path.name} keeps its output matrix in a form that cannot be read here")
+    require_memory(sum(len(text.tokens) for text in texts), len(ids), rows.shape[1], settings)
+    judged = pairs(held, ids, settings.heads, WINDOW)
+    trainer = Trainer(pairs(texts, ids, settings.heads, WINDOW), ids, rows, settings.epochs, settings.seed)
+    deadline, longest = watch.until(1 - _MEASURING), 0.0
     saved = read_arrays(folder / _CHECKPOINT)
     if saved is not None and trainer.restore(saved):
         progress.note(f"going on after pass {trainer.epoch}")
-    progress.step(f"learning from {sum(len(t.tokens) for t in texts):,} tokens, {len(ids):,} of them different")
-    deadline, longest = begin + 60 * settings.minutes, 0.0
-    while trainer.epoch < settings.epochs and not trainer.done:
-        since = clock()
+    else:
+        trainer.passes = _affordable(trainer, settings, deadline, watch)
+    progress.step(
+        f"learning from {sum(len(t.tokens) for t in texts):,} tokens, {len(ids):,} of them different, "
+        f"in {trainer.passes} passes"
+    )
+    while trainer.epoch < trainer.passes and not trainer.done:
+        since = watch.clock()
         if trainer.epoch and since + longest > deadline:
             progress.note(f"time is up after pass {trainer.epoch}")
             break
@@ -181,41 +264,21 @@ def _fitted(
         score = trainer.score(judged)
         better = trainer.judge(score)
         write_arrays(folder / _CHECKPOINT, **trainer.arrays())
-        longest = max(longest, clock() - since)
+        longest = max(longest, watch.clock() - since)
         guesses = ", ".join(f"{share:.0%}" for share in score.acceptance)
         progress.note(
             f"pass {trainer.epoch}: loss {loss:.3f}; held out: {score.tau:.2f} tokens a round, guesses right {guesses}"
             f"{'' if better else ' (no better)'}"
         )
-        spent = (clock() - begin) / max(deadline - begin, 1e-9)
-        progress.part(min(1.0, max(trainer.epoch / settings.epochs, spent)))
+        progress.part(min(1.0, max(trainer.epoch / trainer.passes, watch.spent)))
     trainer.params = trainer.best
     return trainer, trainer.score(judged)
 
 
-def _require_space(folder: Path, header: Header, settings: TrainSettings) -> None:
-    """States in float16, and the weights of a checkpoint: now, twice their averages, the best."""
-    n = header.embedding_length or 0
-    size = min(settings.vocabulary, settings.tokens)
-    needed = 2 * n * settings.tokens + 2 * 4 * 4 * (n * size + settings.heads * n * n) + _SPARE
-    place = next(place for place in (folder, *folder.parents) if place.exists())
-    free = shutil.disk_usage(place).free
-    if free < needed:
-        raise NoSpaceError(
-            f"training needs {needed / 1e6:.0f} MB free in {quoted(place)}, which has {free / 1e6:.0f} MB; free some "
-            "space, give fewer --tokens, or point EDGESPEC_HOME at another disk"
-        )
-
-
-@contextmanager
-def _on_disk(folder: Path) -> Iterator[None]:
-    """A disk that fills up loses nothing that is on it."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise NoSpaceError(
-            f"the disk of {quoted(folder)} is full; free some space and give the same command again: it goes on where "
-            "it was"
-        ) from error
+def _affordable(trainer: Trainer, settings: TrainSettings, deadline: float, watch: _Time) -> int:
+    """Passes that there is time for, at least 1: the rate of learning is to have fallen when the last of them ends."""
+    since = watch.clock()
+    steps = trainer.try_steps(settings.batch)
+    took = (watch.clock() - since) * trainer.steps_of_a_pass(settings.batch) / max(1, steps)
+    left = deadline - watch.clock()
+    return max(1, min(settings.epochs, int(left / max(_JUDGING * took, 1e-6))))

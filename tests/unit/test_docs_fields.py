@@ -43,6 +43,7 @@ from edgespec.reply import Reply
 from edgespec.stats import DraftedToken, GenerationStats, RoundEvent, TokenEvent
 from edgespec.tiny_gguf import write_tiny
 from edgespec.train.fit import Score
+from edgespec.train.measure import Measured as MeasuredHeads
 from edgespec.train.process import Trained
 from edgespec.tuned import Agreement, Finding, Perplexity, Record
 from edgespec.tuned import Trial as Form
@@ -249,7 +250,7 @@ def test_environment_variables() -> None:
 
 
 def test_train_and_convert_json_fields(tmp_path: Path) -> None:
-    done = Trained(tmp_path, 1, 1, 1, Score((0.5,), 1.5, 1.0, 1.0), 1.0)
+    done = Trained(tmp_path, 1, 1, 1, Score((0.5,), 1.5, 1.0, 1.0), (MeasuredHeads(0.0, 1.5, (0.5,), 9),) * 2, 1.0)
     assert stated_fields(sections(CLI, 3)["The object of train --json"]) == [set(trained_json(tmp_path, done))]
     block = np.eye(8, dtype=np.float32)
     save_file(

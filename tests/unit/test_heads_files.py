@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 import types
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,13 +16,15 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from edgespec.errors import BadRequestError, EdgeSpecError, ModelLoadError, ModelNotFoundError
+from edgespec.heads import registry
 from edgespec.heads.medusa import Facts, MedusaHeads
 from edgespec.heads.published import read_published
 from edgespec.heads.registry import AUTO, NONE, heads_file, register, registered
-from edgespec.heads.storage import described, read_facts, read_heads, write_heads
+from edgespec.heads.sequential import SequentialHeads
+from edgespec.heads.storage import Heads, described, read_facts, read_heads, write_heads
 from edgespec.models.header import read_header
 from edgespec.models.identity import file_identity
-from table_heads import random_heads
+from table_heads import random_heads, random_sequential
 
 Change = Callable[[dict[str, Any], dict[str, str]], None]
 
@@ -47,6 +50,38 @@ def test_what_is_written_is_read(tmp_path: Path, shared: bool, depth: int) -> No
     assert equal(read_heads(tmp_path / "half.safetensors"), heads, 2e-3)
     assert read_facts(tmp_path / "half.safetensors") == (heads.facts, 3, 14)
     assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["half.safetensors"]  # no temporary file stays
+
+
+def same_sequential(a: SequentialHeads, b: SequentialHeads, tolerance: float = 0.0) -> bool:
+    """tolerance: of matrices; 8 bits keep a hundredth of a row's largest number."""
+    parts = ("mix", "mix_bias", "inner", "inner_bias", "outer")
+    arrays = [(getattr(x, part), getattr(y, part)) for x, y in zip(a.steps, b.steps, strict=True) for part in parts]
+    exact = [
+        (a.ids, b.ids),
+        (a.unit, b.unit),
+        (a.centre, b.centre),
+        (a.bias, b.bias),
+        (a.basis, b.basis),
+        (a.rows.codes, b.rows.codes),
+    ]
+    return (
+        (a.facts, a.window) == (b.facts, b.window)
+        and all(np.array_equal(x, y) for x, y in exact)
+        and all(np.allclose(x, y, rtol=0, atol=tolerance * np.abs(y).max()) for x, y in arrays)
+    )
+
+
+def test_sequential_heads_are_kept_in_eight_bits(tmp_path: Path) -> None:
+    heads = random_sequential(40, 24, count=3, ids=range(3, 30, 2), seen=8, window=3, target="ab" * 32)
+    write_heads(heads, tmp_path / "a.safetensors")
+    found = read_heads(tmp_path / "a.safetensors")
+    assert isinstance(found, SequentialHeads)
+    assert same_sequential(found, heads, 0.01)
+    write_heads(found, tmp_path / "b.safetensors")
+    again = read_heads(tmp_path / "b.safetensors")
+    assert isinstance(again, SequentialHeads)
+    assert same_sequential(again, found, 1e-6)  # nothing more is lost
+    assert read_facts(tmp_path / "a.safetensors") == (heads.facts, 3, 14)
 
 
 def test_a_number_that_float16_does_not_have_is_refused(tmp_path: Path) -> None:
@@ -84,7 +119,7 @@ def _say(**facts: str) -> Change:
         (_put("vocabulary", np.arange(9, dtype=np.int32)), "must be a list"),
         (_put("heads.0.projection", np.full((3, 6), np.inf, np.float32)), "not finite"),
         (_say(format="other"), "no heads in EdgeSpec's form; make it with `edgespec convert`"),
-        (_say(version="2"), "in form '2'; this version of EdgeSpec reads medusa in form 1"),
+        (_say(version="2"), "in form '2'; this version of EdgeSpec reads medusa and sequential in form 1"),
         (_say(kind="hydra"), "heads of kind 'hydra'"),
         (_say(heads="0"), "heads is '0'; it must be a whole number from 1 to 16"),
         (_say(heads="4"), "lacks the tensor heads.3.blocks.0.weight"),
@@ -94,10 +129,14 @@ def _say(**facts: str) -> Change:
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, change: Change, message: str) -> None:
+    refused(tmp_path, random_heads(), change, message)
+
+
+def refused(tmp_path: Path, heads: Heads, change: Change, message: str) -> None:
     from safetensors import safe_open
 
     path = tmp_path / "heads.safetensors"
-    write_heads(random_heads(), path)
+    write_heads(heads, path)
     tensors = load_file(path)
     with safe_open(path, framework="numpy") as file:
         metadata = file.metadata()
@@ -107,6 +146,28 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, change: Change, mes
         read_heads(path)
     assert "\n" not in str(raised.value)
     assert "heads.safetensors" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_lack("unit"), "lacks the tensor unit"),
+        (_lack("centre"), "lacks the tensor centre"),
+        (_lack("rows.factors"), "lacks the tensor rows.factors"),
+        (_lack("heads.1.outer"), "lacks the tensor heads.1.outer"),
+        (_put("rows", np.zeros((3, 6), np.float32)), r"F32 \[3, 6\], and I8 \[3, 6\]"),
+        (_put("unit", np.zeros(6, np.float32)), "not above 0"),
+        (_put("rows.factors", np.full(3, np.nan, np.float32)), "not finite"),
+        (_put("heads.0.mix", np.zeros((6, 13), np.int8)), r"I8 \[6, 13\], and I8 \[6, 14\]"),
+        (_put("heads.2.outer", np.zeros(6, np.int8)), r"heads.2.outer has shape \[6\]"),
+        (_put("basis", np.zeros((5, 4), np.float16)), r"F16 \[5, 4\], and F32 or F16 \[6, 4\]"),
+        (_say(window="0"), "window is '0'"),
+        (_say(window="3"), r"and I8 \[6, 18\]"),
+        (_say(kind="medusa"), "blocks is ''"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_of_sequential_heads_is_refused_in_one_line(tmp_path: Path, change: Change, message: str) -> None:
+    refused(tmp_path, random_sequential(), change, message)
 
 
 def test_a_truncated_or_foreign_file_is_refused_at_every_length(tmp_path: Path) -> None:
@@ -127,9 +188,10 @@ def test_a_truncated_or_foreign_file_is_refused_at_every_length(tmp_path: Path) 
         read_heads(tmp_path)
 
 
-def test_a_flipped_byte_is_an_error_of_ours_or_harmless(tmp_path: Path) -> None:
+@pytest.mark.parametrize("heads", [random_heads(), random_sequential()])
+def test_a_flipped_byte_is_an_error_of_ours_or_harmless(tmp_path: Path, heads: Heads) -> None:
     path = tmp_path / "heads.safetensors"
-    write_heads(random_heads(), path)
+    write_heads(heads, path)
     whole = bytearray(path.read_bytes())
     rng = np.random.default_rng(0)
     for place in rng.integers(0, len(whole), 300).tolist():
@@ -189,6 +251,38 @@ def test_registered_heads_are_found_by_the_files_content(
             record.write_text(text)
             assert registered(header) is None
             assert "is damaged" in caplog.text
+
+
+def test_shipped_heads_are_found_where_none_are_registered(
+    home: Path, tiny: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_SHIPPED", tmp_path)
+    header = read_header(tiny())
+    identity = file_identity(header)
+    assert registered(header) is None
+    write_heads(random_sequential(), tmp_path / f"{identity[:32]}.safetensors")
+    assert registered(header) == heads_file(AUTO, header) == tmp_path / f"{identity[:32]}.safetensors"
+    assert heads_file(NONE, header) is None
+    assert registered(read_header(tiny(seed=3))) is None
+    write_heads(random_heads(), tmp_path / "own.safetensors")
+    register(identity, tmp_path / "own.safetensors")
+    assert registered(header) == tmp_path / "own.safetensors"
+
+
+def test_every_shipped_file_goes_into_the_package_and_is_whole() -> None:
+    """Each is named after the file that it was made for, small, and with a line on the card beside it."""
+    root = Path(__file__).parents[2]
+    folder, build = root / "models" / "heads", tomllib.loads((root / "pyproject.toml").read_text())
+    patterns = build["tool"]["setuptools"]["package-data"]["edgespec.models"]
+    files = [path for path in folder.iterdir() if path.is_file()]
+    assert all(any(path.match(pattern) for pattern in patterns) for path in files)
+    found = [path for path in files if path.suffix == ".safetensors"]
+    assert found
+    for path in found:
+        heads = read_heads(path)
+        assert path.stem == heads.facts.target[:32]
+        assert path.stat().st_size <= 12_000_000
+        assert path.name in (folder / "README.md").read_text("utf-8")
 
 
 # ---- published checkpoints ----------------------------------------------------------------------------------------
