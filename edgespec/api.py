@@ -191,7 +191,7 @@ class LLM(Asking):
 
     def head_ms(self, source: str) -> float:
         """Milliseconds that heads take for one drafted token; 0 for other sources."""
-        heads: dict[str, MedusaHeads | HeadContext | None] = {
+        heads: dict[str, Heads | HeadContext | None] = {
             "medusa": self.heads,
             "eagle": self.eagle,
             "mtp": self.mtp,
