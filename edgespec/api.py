@@ -32,11 +32,11 @@ from .llama import Context, LlamaGrammar, schema_to_gbnf
 from .llama.embedding import Embedder, no_embeddings, only_embeds
 from .llama.head import HeadContext
 from .llama.measure import cost_table, forget, steps
+from .losses import Ledger
 from .message_fields import parse_messages
 from .messages import Message
 from .options import Options, generation_request, split_options
 from .paths import cache_dir
-from .planning import Ledger
 from .reply import Reply
 from .stats import GenerationStats, TokenEvent
 from .verification import SEED

@@ -17,22 +17,15 @@ from dataclasses import dataclass
 from .acceptance import Acceptance, Prior
 from .beside import ALONE, passes
 from .costs import Costs
+from .losses import Account, Ledger
 
-# A speculative round that does not pay costs time. What such rounds may cost in all: a start, then a share
-# of the time that has passed. The promise is 3%; the rest of it is for what is not planned.
-_START_STEPS = 6.0  # plain steps, at most
-_START_SHARE, _LEAST_START_STEPS = 0.015, 1.5  # of the tokens expected; a narrow draft must fit in
-_SHARE = 0.018
-_MAX_SAVED_STEPS = 40.0  # gains that a loss may use up, in plain steps
 _SWITCH_ON = 0.02  # hysteresis, in tokens: speculation starts where it is expected to win by more than noise
 _PATIENCE, _LONGEST_PATIENCE = 4, 64  # rounds between two probes of a source that is not chosen, doubling
 _RECALLED, _RECALLED_PATIENCE = 12, 32  # tokens that earlier requests saw: then a source is no unknown to begin with
 _SHORT_SETUP_STEPS = 4.0  # draft steps: a longer set-up is an investment
 _INVESTED, _GAIN = 0.5, 2.0  # most of the time a reply is expected to take; least gain for each ms of it
 _TRIED = 6  # tokens of a source looked at in this request before anything is invested in it
-_HOPE_AFTER = 150.0  # plain steps: where nothing has been gained, a short reply is not for trying things
 _MEMORY = 0.97  # per round, of the speed achieved
-_HOPE_SHARE = 0.005  # of the time that has passed, for plans that would win if they were better than they seem
 # Rounds between two plain ones while speculating, so that the speed-up is measured, and that the cost of a plain round
 # is known. The less speculation is expected to win, the more depends on that, and the less a plain round costs.
 _PLAIN_EVERY, _PLAIN_OFTEN, _PLAIN_LOSS = 64, 4, 0.025
@@ -70,13 +63,6 @@ class Plan:
     gain: float = 0.0
 
 
-class Ledger:
-    """The planners whose requests may share decodes: there, what a loss may cost is one account for all of them."""
-
-    def __init__(self) -> None:
-        self.members: list[Planner] = []
-
-
 class Planner:
     """Chooses source and K of each round of one request, and learns from every round.
 
@@ -99,12 +85,9 @@ class Planner:
         self.acceptance = {name: Acceptance(prior) for name, prior in priors.items()} | dict(acceptance or {})
         self.overhead_ms = overhead_ms
         self.remaining = remaining
-        self._start_steps = min(_START_STEPS, max(_LEAST_START_STEPS, _START_SHARE * remaining))
+        self._account = Account(remaining, ledger)
         self._recent = (0.0, 0.0)
-        self._debt_ms = 0.0
-        self._spent_ms = 0.0
         self._since_plain, self._plain_every, self._surprised = 0, _PLAIN_OFTEN, False
-        self._hopes_ms = 0.0
         self._since_probe: dict[str, int] = {}
         self._tried: dict[str, int] = {}
         self._patience: dict[str, int] = {}
@@ -112,15 +95,10 @@ class Planner:
         self._best: dict[str, tuple[Offer, int, float]] = {}
         self._depth = 0
         self.beside = ALONE
-        self._ledger = ledger
-        if ledger is not None:
-            ledger.members.append(self)
 
     def close(self) -> None:
         """The request has ended."""
-        if self._ledger is not None:
-            self._ledger.members.remove(self)
-            self._ledger = None
+        self._account.close()
 
     @property
     def plain_ms(self) -> float:
@@ -158,7 +136,7 @@ class Planner:
                 best, best_value = self._plan(offer, option), self._value(option)
             if self._may_probe(offer, option):
                 probes.append(Plan(offer.source, option[0], probe=True, ms=option[2]))
-            if self._explores:
+            if self._account.may_hope(self.plain_ms):
                 hopes = (option for option in self._options(offer, room, hopeful=True) if option[0] in options)
                 seems, k = max((self._value(option), option[0]) for option in hopes)
                 if seems > hope_seems:
@@ -171,7 +149,7 @@ class Planner:
             chosen, loss = Plan(ms=self.plain_ms), 0.0
         if probe is not None:
             chosen, loss = probe, 0.0
-        self._hopes_ms += loss / self.rate
+        self._account.hope(loss / self.rate)
         self._speculating = chosen.source is not None
         return chosen
 
@@ -247,14 +225,6 @@ class Planner:
             reaches.append(chance)
         return reaches
 
-    @property
-    def _explores(self) -> bool:
-        """Bad luck with a long draft must not rule long drafts out for ever: what would win if it were better than it
-        seems is tried, the more often the less that is expected to lose.
-        """
-        waits = _HOPE_AFTER * self.plain_ms if self._debt_ms > 0 else 0.0
-        return self._hopes_ms < _HOPE_SHARE * (self._spent_ms - waits)
-
     def _plan(self, offer: Offer, option: tuple[int, float, float]) -> Plan:
         k, tokens, ms = option
         setup_ms = offer.setup_ms - self._setup_in_round(offer)
@@ -303,13 +273,8 @@ class Planner:
 
     @property
     def _left(self) -> float:
-        """Milliseconds that may still be lost. Losses delay all requests that share the rounds: each brings its part of
-        what may be lost, and any of them may lose it.
-        """
-        shared = self._ledger is not None and self.beside.requests > 0
-        members = self._ledger.members if self._ledger is not None and shared else [self]
-        start_ms = self.plain_ms / (1 + self.beside.requests)
-        return sum(m._start_steps * start_ms + _SHARE * m._spent_ms - m._debt_ms for m in members)
+        """Milliseconds that may still be lost."""
+        return self._account.left(self.plain_ms, self.beside.requests)
 
     def _may_probe(self, offer: Offer, option: tuple[int, float, float]) -> bool:
         """A source that costs something to ask and does not seem to pay is asked rarely, within the budget."""
@@ -339,7 +304,6 @@ class Planner:
         other_ms: float,
     ) -> None:
         """One round is over. features: of the drafted tokens.  values: acceptance of those that were looked at."""
-        share = 1 / (1 + self.beside.requests)
         several = self.beside.widths and len(passes((len(features) + 1, *self.beside.widths))) > 1
         if self.beside.reading or several:  # its time says little about its rows
             verify_ms = self._cost(len(features) + 1)
@@ -347,7 +311,7 @@ class Planner:
             self._observe_cost(len(features) + 1, verify_ms)
         self.overhead_ms += 0.05 * (min(other_ms, 2 * self.overhead_ms + 0.1) - self.overhead_ms)
         total = max(0.0, draft_ms - plan.setup_ms) + verify_ms + other_ms
-        self._spent_ms += total * share
+        self._account.spend(total / (1 + self.beside.requests))
         plain_ms = self._plain_for(produced + self.beside.tokens)
         plain, spent = self._recent
         self._recent = (plain * _MEMORY + plain_ms, spent * _MEMORY + total)
@@ -364,8 +328,7 @@ class Planner:
         for feature, value in zip(features, values, strict=False):
             estimate.observe(feature, value)
         self._tried[plan.source] = self._tried.get(plan.source, 0) + len(values)
-        loss = total - plain_ms
-        self._debt_ms = max(self._debt_ms + loss, -_MAX_SAVED_STEPS * self.plain_ms)
+        self._account.lose(total - plain_ms, self.plain_ms)
         if plan.probe:
             self._since_probe[plan.source] = 0
             self._patience[plan.source] = min(_LONGEST_PATIENCE, max(_PATIENCE, 2 * self._patience[plan.source]))

@@ -11,7 +11,8 @@ from ..costs import Costs
 from ..drafting import Drafter, Features, Head, LatestState
 from ..errors import BadRequestError
 from ..heads.storage import Heads
-from ..planning import Ledger, Planner
+from ..losses import Ledger
+from ..planning import Planner
 from ..scoring import Scorer
 from .chain import ChainDrafter
 from .eagle import EagleDrafter

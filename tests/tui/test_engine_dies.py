@@ -13,6 +13,7 @@ from chats import chatting, run
 from edgespec.engine.client import WorkerEngine
 
 LOADER = "edgespec.engine.scripted:load"
+_TURNS = 40  # of one conversation, so that its context does not fill
 
 
 async def _killed(history: Path, times: int, seed: int) -> None:
@@ -20,7 +21,10 @@ async def _killed(history: Path, times: int, seed: int) -> None:
     engine = WorkerEngine(shared=False, loader=LOADER)
     try:
         async with chatting(history, model="scripted:count?decodes_per_s=200", engine=engine) as chat:
-            for _ in range(times):
+            for number in range(times):
+                if number and not number % _TURNS:
+                    await chat.press("ctrl+n")
+                    await chat.until(lambda: not chat.texts)
                 kept = list(chat.texts)
                 chat.composer.text = "count"
                 await chat.press("enter")

@@ -14,7 +14,8 @@ from edgespec.distribution import Distribution
 from edgespec.drafting import Draft
 from edgespec.errors import DecodeError
 from edgespec.generation import Generation, GenerationRequest, generate, step
-from edgespec.planning import Ledger, Offer, Plan, Planner
+from edgespec.losses import Ledger
+from edgespec.planning import Offer, Plan, Planner
 from edgespec.sampling import SamplingParams
 from edgespec.stats import RoundEvent
 from edgespec.testing import TableModel
@@ -180,7 +181,7 @@ def test_a_planner_that_ends_leaves_the_account() -> None:
     made = [Planner(Costs(GROUPS), {}, ledger=ledger) for _ in range(2)]
     for planner in (made[0], made[0], made[1]):
         planner.close()
-    assert ledger.members == []
+    assert ledger.accounts == []
 
 
 def test_nothing_is_asked_to_learn_that_could_not_pay_if_it_were_right() -> None:
