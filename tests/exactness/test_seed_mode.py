@@ -29,6 +29,7 @@ from edgespec.sampling import Sampler, SamplingParams
 from edgespec.stats import RoundEvent
 from edgespec.testing import TableModel, outcome_law, sample_outcomes, total_variation, total_variation_bound
 from edgespec.verification import Verdict, verify_seed
+from table_following import TableHead
 from table_heads import random_heads
 
 OFF = SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
@@ -37,8 +38,10 @@ TARGET, DRAFT = TableModel(seed=1), TableModel(seed=2)
 
 
 def resources(draft: TableModel) -> Resources:
-    """The draft model, and heads for a target with its vocabulary."""
-    return Resources(draft, heads=random_heads(draft.vocab.size, draft.state_size))
+    """The draft model, and heads of every kind for a target with its vocabulary."""
+    size = draft.vocab.size
+    head = TableHead(size, range(size))
+    return Resources(draft, heads=random_heads(size, draft.state_size), eagle=head, mtp=head)
 
 
 # Every source that --drafter knows, the draft model at another temperature, and a chain.
