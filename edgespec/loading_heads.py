@@ -11,7 +11,7 @@ from edgespec.models.identity import file_identity
 from .api import LLM
 from .errors import BadRequestError, EdgeSpecError, ModelLoadError
 from .heads.eagle_file import read_eagle
-from .heads.registry import AUTO, eagle_file, heads_file
+from .heads.registry import AUTO, eagle_file, heads_file, is_shipped
 from .heads.storage import Heads, read_heads
 from .llama import Context
 from .llama.context import NO_STATES
@@ -67,10 +67,10 @@ def attach(llm: LLM, found: Found, sources: tuple[str, ...], original: Header, *
     if found.medusa is not None and "medusa" in sources:
         try:
             llm.heads = _medusa(found.medusa, target, original, identities)
-            note = f"using the draft heads in {sanitize(found.medusa.name)} (--heads none: without)"
+            if not is_shipped(found.medusa):  # what comes with the program is no news
+                llm.notes += (f"using the draft heads in {sanitize(found.medusa.name)} (--heads none: without)",)
         except EdgeSpecError as error:
-            note = without(error, asked=required)
-        llm.notes += (note,)
+            llm.notes += (without(error, asked=required),)
     if found.eagle is not None and "eagle" in sources:
         try:
             llm.eagle = open_eagle(read_eagle(found.eagle), target, identities=identities)

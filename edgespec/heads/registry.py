@@ -48,6 +48,11 @@ def shipped(identity: str) -> Path | None:
     return path if path.is_file() else None
 
 
+def is_shipped(path: Path) -> bool:
+    """Do these heads come with EdgeSpec?"""
+    return path.parent == _SHIPPED
+
+
 def _recorded(identity: str, kind: str) -> Path | None:
     record = _record(identity)
     try:
