@@ -211,7 +211,7 @@ def test_ctrl_c_in_a_line_of_the_log_is_not_lost(
     want = context.score([ScoreRequest(sequence, PROMPT[:length])])[0].copy()
     sequence.truncate(0)
     with monkeypatch.context() as patched:
-        patched.setattr(context, "_lib", Logging(context._lib))
+        patched.setattr(context._decodes, "_lib", Logging(context._lib))
         with pytest.raises(KeyboardInterrupt):
             context.score([ScoreRequest(sequence, PROMPT[:length])])
     assert np.allclose(context.score([ScoreRequest(sequence, PROMPT[:length])])[0], want, atol=2e-3)
