@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from edgespec.generation import GenerationRequest, generate
 from edgespec.heads.eagle import write_eagle
 from edgespec.heads.registry import EAGLE, register
 from edgespec.heads.storage import write_heads
+from edgespec.llama.head import HeadContext
 from edgespec.models.header import read_header
 from edgespec.models.identity import file_identity
 from edgespec.sampling import SamplingParams
@@ -94,13 +97,18 @@ def test_mtp_layers_join_in_auto_and_give_way_to_a_head(tiny: Tiny, home: Path, 
         assert llm.mtp is None
 
 
-def test_a_plan_takes_a_head_that_is_cheap(tiny: Tiny, head: Path) -> None:
-    """Whatever the clock says of it here."""
+def test_a_plan_takes_a_head_that_is_cheap(tiny: Tiny, head: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With stated times: nothing here depends on how fast this machine is."""
 
     class Stated(Costs):
         def observe(self, *_: object, **__: object) -> None:
             pass
 
+    moments = itertools.count()
+    for module in ("generation", "proposing", "rounds"):
+        steady = SimpleNamespace(perf_counter=lambda: next(moments) / 1000)
+        monkeypatch.setattr(f"edgespec.{module}.time", steady)
+    monkeypatch.setattr(HeadContext, "step_ms", 0.1)
     few = dict.fromkeys(range(60, 62), 100.0)
     with edgespec.load(tiny(), heads=head, drafter="eagle", **SMALL) as llm:
         costs = Stated(CostTable((1, 2, 4, 16), (10.0, 10.1, 10.2, 10.4)))
