@@ -29,7 +29,7 @@ from .llama import Context, LoadSettings, Model, check_vocab
 from .llama.embedding import only_embeds
 from .llama.profiling import fastest
 from .llama.room import plan
-from .loading_heads import Found, attach, check_together, find_heads, wants_mtp
+from .loading_heads import Found, attach, check_together, find_heads, unasked, wants_mtp
 from .profile import Forced
 from .tuned import Role, tuned_copy
 
@@ -154,7 +154,7 @@ def load(
     original_draft, partner_note = draft_file(str(draft), original) if needs_draft else (None, None)
     found = find_heads(heads, original_header) if generates else Found()
     if generates:
-        sources = select(str(drafter), has_draft=original_draft is not None, **found.has)
+        sources = select(str(drafter), has_draft=original_draft is not None, **unasked(found, heads, str(drafter)))
     path, note = _form(original, "target", tuned=tuned)
     draft_path, draft_note = (None, None) if original_draft is None else _form(original_draft, "draft", tuned=tuned)
     # Both before one is loaded: weights that are measured should not lie beside others.

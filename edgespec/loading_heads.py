@@ -41,6 +41,14 @@ def find_heads(wanted: str, header: Header) -> Found:
     return Found(heads_file(wanted, header), eagle_file(wanted, header), runs_mtp(header))
 
 
+def unasked(found: Found, heads: str, drafter: str) -> dict[str, bool]:
+    """found.has, without heads that come with EdgeSpec where nobody asked for heads: hidden states make each step of so
+    small a model dearer than its heads can win back.
+    """
+    spared = heads == drafter == AUTO and found.medusa is not None and is_shipped(found.medusa)
+    return found.has | ({"has_heads": False} if spared else {})
+
+
 def wants_mtp(found: Found, sources: tuple[str, ...]) -> bool:
     """Are MTP layers to be loaded? A model feeds one follower, and a head that somebody made for it goes first."""
     return found.mtp and "mtp" in sources and not (found.eagle is not None and "eagle" in sources)

@@ -112,7 +112,7 @@ def test_the_command_line_finds_them_and_says_what_it_did(home: Path, starter: P
     assert reply["drafter"] == "medusa"
     assert reply["stats"]["drafted"] == 0
     assert reply["stats"]["why"].startswith("medusa off: one step costs")
-    assert run("run", *settings, "-n", "1", "--ctx-size", "512", "-q", "hi")["drafter"] == "suffix,lookup,medusa"
+    assert run("run", *settings, "-n", "1", "--ctx-size", "512", "-q", "hi")["drafter"] == "suffix,lookup"
 
 
 def slow_rows(path: Path) -> None:
