@@ -42,8 +42,8 @@ def find_heads(wanted: str, header: Header) -> Found:
 
 
 def unasked(found: Found, heads: str, drafter: str) -> dict[str, bool]:
-    """found.has, without heads that come with EdgeSpec where nobody asked for heads: with them loaded, plain rounds
-    take longer, too, and on so small a model nothing wins that back.
+    """found.has, without heads that come with EdgeSpec where nobody asked for heads: on so small a model they have
+    nothing to win, and the first chunk of each prompt is a decode more.
     """
     spared = heads == drafter == AUTO and found.medusa is not None and is_shipped(found.medusa)
     return found.has | ({"has_heads": False} if spared else {})

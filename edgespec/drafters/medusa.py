@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ..distribution import Distribution
 from ..drafting import NO_DRAFT, Draft, States
 from ..errors import BadRequestError
+from ..heads.one_thread import one_thread
 from ..heads.storage import Heads
 from ..sampling import Sampler, Walk
 from ..stats import RoundEvent
@@ -48,6 +49,10 @@ class MedusaDrafter:
 
     def draft(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Draft:
         """Up to k tokens, each with the distribution it was drawn from; stops after an end token."""
+        with one_thread():
+            return self._drawn(tokens, k, sampler, rng)
+
+    def _drawn(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Draft:
         state = self.states.before(tokens)
         k = min(k, self._heads.count)
         if state is None or k <= 0:
