@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from edgespec.errors import BadRequestError
 from edgespec.llama import LlamaVocab, LoadSettings, Model
-from edgespec.tiny_gguf import TinyVocab
+from edgespec.tiny_gguf import USER_DEFINED, TinyVocab
 
 KINDS = {"bpe": TinyVocab(), "spm": TinyVocab(kind="spm"), "spm bare": TinyVocab(kind="spm", add_space_prefix=False)}
 PLAIN = LoadSettings(n_ctx=64, threads=1, buffers="none")
@@ -42,14 +42,21 @@ def test_facts(pair: Pair) -> None:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(text=st.text(max_size=40))
+@example(text=USER_DEFINED)
+@example(text=f"a{USER_DEFINED}b {USER_DEFINED}")
 def test_text_round_trips(pair: Pair, text: str) -> None:
-    vocab, _ = pair
+    """A user-defined token's text is always that token, and llama.cpp leads each text beside one with a space."""
+    vocab, written = pair
     tokens = vocab.tokenize(text, special=False)
     assert all(0 <= t < vocab.size for t in tokens)
     assert vocab.bos not in tokens
-    lead = b" " if vocab.add_space_prefix and text else b""
-    wanted = text.replace("▁", " ") if vocab.type == "spm" else text  # SentencePiece writes spaces so
-    assert vocab.detokenize(tokens) == lead + wanted.encode()
+    between = text.split(USER_DEFINED)
+    assert tokens.count(written.id_of(USER_DEFINED)) == len(between) - 1
+    lead = " " if vocab.add_space_prefix else ""
+    wanted = USER_DEFINED.join(lead + part if part else "" for part in between)
+    if vocab.type == "spm":
+        wanted = wanted.replace("▁", " ")  # SentencePiece writes spaces so
+    assert vocab.detokenize(tokens) == wanted.encode()
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
