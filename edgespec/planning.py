@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .acceptance import Acceptance, Prior
-from .beside import ALONE, passes
+from .beside import ALONE, Beside, passes
 from .costs import Costs
 from .losses import Account, Ledger
 
@@ -94,7 +94,18 @@ class Planner:
         self._speculating = False
         self._best: dict[str, tuple[Offer, int, float]] = {}
         self._depth = 0
-        self.beside = ALONE
+        self._beside = ALONE
+        self._known_ms: dict[int, float] = {}  # by rows, till something changes: a plan asks for each many times
+
+    @property
+    def beside(self) -> Beside:
+        """What other requests have in the decode that is planned."""
+        return self._beside
+
+    @beside.setter
+    def beside(self, beside: Beside) -> None:
+        self._beside = beside
+        self._known_ms.clear()
 
     def close(self) -> None:
         """The request has ended."""
@@ -111,6 +122,12 @@ class Planner:
         return 1 + self.beside.tokens
 
     def _cost(self, width: int) -> float:
+        ms = self._known_ms.get(width)
+        if ms is None:
+            ms = self._known_ms[width] = self._cost_now(width)
+        return ms
+
+    def _cost_now(self, width: int) -> float:
         depth = self._depth + self.beside.depth
         if not self.beside.widths:
             return self.costs.at(width + self.beside.rows, depth)
@@ -122,6 +139,7 @@ class Planner:
         room: most tokens that may be drafted.  depth: tokens of context.
         """
         self._depth = depth
+        self._known_ms.clear()
         plain = self._plain_tokens - self.rate * self.plain_ms
         best, best_value = Plan(ms=self.plain_ms), plain
         hope, hope_seems, hope_value = best, plain, plain
@@ -309,6 +327,7 @@ class Planner:
             verify_ms = self._cost(len(features) + 1)
         else:
             self._observe_cost(len(features) + 1, verify_ms)
+            self._known_ms.clear()
         self.overhead_ms += 0.05 * (min(other_ms, 2 * self.overhead_ms + 0.1) - self.overhead_ms)
         total = max(0.0, draft_ms - plan.setup_ms) + verify_ms + other_ms
         self._account.spend(total / (1 + self.beside.requests))
@@ -322,6 +341,7 @@ class Planner:
             self._patience[plan.source], self._since_probe[plan.source] = _PATIENCE, 0
         self._since_plain = self._since_plain + 1 if features else 0
         if plan.source is None:
+            self._account.lose(draft_ms, plain_ms)  # of asking the sources, and of planning
             return
         # A source that was asked and drafted nothing has still cost its time.
         estimate = self.acceptance[plan.source]

@@ -8,7 +8,7 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from edgespec.models.header import Header
 from edgespec.models.identity import file_identity
@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)  # kernels work in groups of rows: these are where the curve bends
 _DEEP_WIDTHS = (1, 4, 16)  # of the growth with context, which is smooth
-_REPEATS, _SLOW_REPEATS = 5, 3
-_SLOW_STEP_MS = 50.0
-_WARM_UP = 4
-_STEPS = 4  # decodes of each model whose least time anchors a table
-_STEPS_IN_ALL, _LONG_MS = 90, 1000.0  # a measurement takes about as long as so many plain decodes
+_PASSES, _REPEATS = 2, 3  # the widths take turns: while one after another is measured, a machine changes its speed
+_SLOW_STEP_MS = 50.0  # of a model for which one pass must do
+_WARM_UP, _WARM_UP_MS = 4, 500.0  # at least: first touches of weights and buffers, and a processor that has rested
+_STEPS, _STEPS_MS = 4, 100.0  # at least, of decodes of each model whose least time anchors a table
+_STEPS_IN_ALL, _LONG_MS = 150, 1000.0  # a measurement takes about as long as so many plain decodes
 _DEPTH = 64  # tokens in the cache while measuring
 _DEEP, _LEAST_DEEP, _READING_MS = 1024, 256, 2500.0  # of the second, deeper measurement; time to read so far
 
@@ -62,7 +62,7 @@ def steps(contexts: Sequence[Context]) -> list[float]:
     """
     sequences = [context.sequence(()) for context in contexts]
     least = [math.inf] * len(contexts)
-    for repeat in range(_STEPS + 1):
+    for repeat, _ in enumerate(_for(_STEPS_MS * len(contexts), _STEPS + 1)):
         for i, (context, sequence) in enumerate(zip(contexts, sequences, strict=True)):
             with context.turn:
                 tokens = _text(context, min(_DEPTH, context.n_ctx - 1))
@@ -97,20 +97,25 @@ def measure(context: Context, widths: tuple[int, ...], *, announce: Callable[[st
     sequence = context.sequence(())
     with context.turn:
         tokens = _text(context, depth)
-        for _ in range(_WARM_UP):  # first touches of weights and buffers are no decode times
+        for _ in _for(_WARM_UP_MS, _WARM_UP):
             context.score([ScoreRequest(sequence, tokens)])
-        found: list[float] = []
-        for width in widths:
-            found.append(_decode_ms(context, sequence, tokens, width, slow=bool(found) and found[0] > _SLOW_STEP_MS))
-            if announce and width == 1 and found[0] * _STEPS_IN_ALL > _LONG_MS:
-                announce(f"measuring how fast {context.model.path.name} decodes here (once)")
+        times: dict[int, list[float]] = {width: [] for width in widths}
+        for number in range(_PASSES):
+            if number and statistics.median(times[widths[0]]) > _SLOW_STEP_MS:
+                break
+            for width in widths:
+                times[width] += _decode_times(context, sequence, tokens, width)
+                if announce and not number and width == 1 and min(times[1]) * _STEPS_IN_ALL > _LONG_MS:
+                    announce(f"measuring how fast {context.model.path.name} decodes here (once)")
+        found = [statistics.median(times[width]) for width in widths]
         deep = _deep(context, found[-1] / widths[-1])
         growth: tuple[float, ...] = ()
         if deep > 2 * depth:
             tokens = _text(context, deep)
             some = [w for w in _DEEP_WIDTHS if w in widths]
             grown = [
-                (_decode_ms(context, sequence, tokens, w, slow=True) - found[widths.index(w)]) / (deep - depth)
+                (statistics.median(_decode_times(context, sequence, tokens, w)) - found[widths.index(w)])
+                / (deep - depth)
                 for w in some
             ]
             smooth = CostTable(tuple(some), tuple(max(g, 1e-6) for g in grown))
@@ -120,16 +125,24 @@ def measure(context: Context, widths: tuple[int, ...], *, announce: Callable[[st
     return CostTable(widths, tuple(found), depth, growth, deep if growth else 0)
 
 
-def _decode_ms(context: Context, sequence: object, tokens: list[int], width: int, *, slow: bool) -> float:
-    """Median of some decodes of `width` rows behind `tokens`."""
+def _for(ms: float, times: int) -> Iterator[None]:
+    """So many times, and on until so many milliseconds have passed."""
+    end = time.perf_counter() + ms / 1000
+    while times > 0 or time.perf_counter() < end:
+        yield
+        times -= 1
+
+
+def _decode_times(context: Context, sequence: object, tokens: list[int], width: int) -> list[float]:
+    """Milliseconds of some decodes of `width` rows behind `tokens`."""
     request = ScoreRequest(sequence, tokens, tuple(tokens[i % len(tokens)] for i in range(width - 1)))
     context.score([request])  # graphs are built at a width's first use
     times = []
-    for _ in range(_SLOW_REPEATS if slow else _REPEATS):
+    for _ in range(_REPEATS):
         begin = time.perf_counter()
         context.score([request])
         times.append(1000 * (time.perf_counter() - begin))
-    return statistics.median(times)
+    return times
 
 
 def _text(context: Context, length: int) -> list[int]:

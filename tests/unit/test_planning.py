@@ -292,14 +292,15 @@ def test_a_draft_ends_where_one_more_token_is_not_expected_to_pay() -> None:
     assert not planner.go_on(offer, 1, 0.9, 0.05, 3)
 
 
-def test_a_source_that_is_asked_and_drafts_nothing_pays_from_the_same_budget() -> None:
-    """Its draft ended at its first token, round after round: that must not go on unseen."""
+@pytest.mark.parametrize("planning_ms", [0.0, 0.15])
+def test_a_source_that_is_asked_and_drafts_nothing_pays_from_the_same_budget(planning_ms: float) -> None:
+    """Its draft ended at its first token, round after round, and planning takes time: neither may go on unseen."""
     planner = Planner(Costs(CostTable((1, 2, 4), (10.0, 11.0, 12.0))), {"model": lambda _: 0.9}, overhead_ms=0.0)
     offer = Offer("model", (0, 1, 2), 4.0)
     asked = 0
     for _ in range(400):
         plan = planner.plan([offer], 3)
         asked += plan.source is not None
-        draft_ms = 4.0 if plan.source is not None else 0.0
+        draft_ms = planning_ms + (4.0 if plan.source is not None else 0.0)
         planner.observe(plan, (), (), produced=1, draft_ms=draft_ms, verify_ms=10.0, other_ms=0.0)
-    assert 0 < asked * 4.0 <= 0.03 * 400 * 10.0
+    assert 0 < asked * 4.0 + 400 * planning_ms <= 0.03 * 400 * 10.0
