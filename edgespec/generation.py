@@ -84,6 +84,7 @@ class Generation:
         self.stats.why = NO_ROLLBACK if drafter and not scorer.can_roll_back else why
         self.text = ""
         self._read_ms = 0.0
+        self._learning_ms = 0.0  # that the drafter took after the latest round: a part of what drafts cost in the next
         self._closed = False
 
     @property
@@ -218,7 +219,7 @@ class Generation:
                 accepted=verdict.accepted,
                 produced=len(verdict.tokens),
                 emitted=tuple(self.tokens[before:]),
-                draft_ms=timing.draft_ms,
+                draft_ms=timing.draft_ms + self._learning_ms,
                 verify_ms=timing.verify_ms,
                 other_ms=timing.other_ms + _ms(start),
                 beside=timing.beside.requests,
@@ -227,7 +228,9 @@ class Generation:
             if self.drafter is not None:
                 if self._shares is not None:
                     self._shares.share(timing.beside)
+                begin = time.perf_counter()
                 self.drafter.observe(event)
+                self._learning_ms = _ms(begin)
             events.append(event)
         return events
 

@@ -11,7 +11,7 @@ Nothing here knows a model or a clock: times and outcomes are told, so tests run
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .acceptance import Acceptance, Prior
@@ -104,8 +104,9 @@ class Planner:
 
     @beside.setter
     def beside(self, beside: Beside) -> None:
-        self._beside = beside
-        self._known_ms.clear()
+        if beside is not self._beside:
+            self._beside = beside
+            self._known_ms.clear()
 
     def close(self) -> None:
         """The request has ended."""
@@ -133,18 +134,21 @@ class Planner:
             return self.costs.at(width + self.beside.rows, depth)
         return sum(self.costs.at(rows, depth) for rows in passes((width, *self.beside.widths)))
 
-    def plan(self, offers: Iterable[Offer], room: int, depth: int = 0) -> Plan:
+    def plan(self, offers: Sequence[Offer], room: int, depth: int = 0) -> Plan:
         """The best expected rate, within the loss budget.
 
         room: most tokens that may be drafted.  depth: tokens of context.
         """
         self._depth = depth
         self._known_ms.clear()
+        self._best.clear()
+        if not offers:
+            self._speculating = False
+            return Plan(ms=self.plain_ms)
         plain = self._plain_tokens - self.rate * self.plain_ms
         best, best_value = Plan(ms=self.plain_ms), plain
         hope, hope_seems, hope_value = best, plain, plain
         probes: list[Plan] = []
-        self._best.clear()
         for offer in offers:
             options = self._affordable(offer, room)
             if not options:

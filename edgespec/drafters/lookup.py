@@ -61,12 +61,12 @@ class LookupDrafter:
     def _match(self) -> tuple[int | None, int]:
         """Where the latest longest match goes on, and its length."""
         text = self._tokens
-        for n in self._sizes:
-            if n <= len(text):
-                found = self._next.get(tuple(text[-n:]))
-                if found is not None:
-                    return found, n
-        return None, 0
+        shortest = self._sizes[-1]
+        if tuple(text[-shortest:]) not in self._next:  # then no longer one is: most rounds end here
+            return None, 0
+        return next(
+            (self._next[gram], n) for n in self._sizes if n <= len(text) and (gram := tuple(text[-n:])) in self._next
+        )
 
     def _follow(self, tokens: Sequence[int]) -> None:
         """Bring the index up to `tokens`; it starts anew if they do not continue what it holds."""

@@ -68,6 +68,7 @@ class PlannedDrafter:
         self._model = model  # the one of the two that this round's offer speaks of
         self._model_costs = model_costs
         self._heads = {drafter.name: drafter for drafter in heads}
+        self._all: tuple[Drafter, ...] = (*self._free, *heads, *(d for d in (model, glimpse) if d is not None))
         self._head_ms = {name: drafter.step_ms for name, drafter in self._heads.items()}
         self._learn = learn
         self._plan = Plan()
@@ -222,10 +223,6 @@ class PlannedDrafter:
                 self._planner.shadow(name, draft.features[0], float(draft.tokens[0] == event.emitted[0]))
         for drafter in self._all:
             drafter.observe(event)
-
-    @property
-    def _all(self) -> tuple[Drafter, ...]:
-        return (*self._free, *self._heads.values(), *(d for d in (self._whole, self._glimpse) if d is not None))
 
     def close(self) -> None:
         """Close every source, and keep what was learned."""
