@@ -6,6 +6,7 @@ import functools
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgespec.models.identity import file_identity
+from edgespec.models.memory import MemoryEstimate
 from edgespec.models.usage import Lease
 
 from . import profile_store
@@ -27,6 +29,7 @@ from .drafters.suffix_history import SuffixHistory
 from .drafting import Drafter
 from .errors import BadRequestError
 from .generation import NO_ROLLBACK, Event, Generation, GenerationRequest
+from .heads.memory import NO_HEADS
 from .heads.storage import Heads
 from .llama import Context, LlamaGrammar, schema_to_gbnf
 from .llama.embedding import Embedder, no_embeddings, only_embeds
@@ -151,8 +154,10 @@ class LLM(Asking):
         self.heads: Heads | None = None  # on the target's hidden states
         self.eagle: HeadContext | None = None  # a head that follows the target
         self.mtp: HeadContext | None = None  # layers of the target's own file that do
+        self.head_memory = NO_HEADS  # what heads take
         self.history: SuffixHistory | None = None  # where replies are kept for the suffix drafter
-        self.may_have: dict[str, bool] = {}  # as `has`: what there is for this model, loaded or not
+        self.left_out: dict[str, bool] = {}  # as `has`: what there is, or may be, and was not loaded
+        self.spared: dict[str, bool] = {}  # as `has`: what the drafters "auto" leave alone
         self.notes: tuple[str, ...] = ()  # lines for the user about what was loaded
         self.lease: Lease | None = None  # on the files, so that `edgespec rm` leaves them alone
 
@@ -182,7 +187,14 @@ class LLM(Asking):
 
     def use_drafter(self, drafter: str) -> None:
         """Draft with these sources from the next request on, named as for load(). Raises BadRequestError."""
-        self.sources = select(drafter, **self.has)
+        has = self.has | (self.spared if drafter == "auto" else {})
+        there = {name: loaded or self.left_out.get(name, False) for name, loaded in has.items()}
+        if drafter != "auto" and (more := set(select(drafter, **there)) - set(self.usable)):
+            raise BadRequestError(
+                f"{self.name} was loaded without what drafter {', '.join(sorted(more))} needs; load it with drafter "
+                f"{drafter}"
+            )
+        self.sources = select(drafter, **has)
 
     def resources(self, **more: Any) -> Resources:
         """What it offers the drafters of a request. more: further fields."""
@@ -223,7 +235,10 @@ class LLM(Asking):
         return no_embeddings(self.target.model.header)
 
     def embed(self, texts: Sequence[str | Sequence[int]]) -> NDArray[np.float32]:
-        """Embeddings of texts or token ids: shape (len(texts), size), float32, each of length 1."""
+        """Embeddings of texts or token ids: shape (len(texts), size), float32, each of length 1.
+
+        Raises BadRequestError: the model makes none, an id is not one of its own, a text is empty or too long.
+        """
         found = [self.embedder.ids(text) if isinstance(text, str) else tuple(text) for text in texts]
         return np.array([self.embedder.embed(ids) for ids in found], np.float32).reshape(-1, self.embedder.size)
 
@@ -233,12 +248,18 @@ class LLM(Asking):
         return self.target.model.path.name
 
     @property
+    def memory(self) -> MemoryEstimate:
+        """What the model takes with its context and its heads; a draft model is not in it."""
+        taken, settings = self.target.memory, self.target.settings
+        return replace(taken, heads=self.head_memory(taken.n_ctx, settings.kv_type, settings.flash_attention != 0))
+
+    @property
     def drafter(self) -> str:
         """The sources in use, comma-separated, or "none"."""
         return ",".join(self.sources) if self.sources and self.target.can_roll_back else "none"
 
     def tokenize(self, text: str) -> tuple[int, ...]:
-        """Ids of a raw text, with BOS where the model wants one."""
+        """Ids of a raw text, with BOS where the model wants one. Raises BadRequestError where it is empty."""
         return encode_text(self.target.vocab, text)
 
     def detokenize(self, tokens: Sequence[int]) -> str:
@@ -248,7 +269,8 @@ class LLM(Asking):
     def encode(self, prompt: Prompt | Messages, **template_kwargs: object) -> tuple[int, ...]:
         """Ids of a prompt: a raw text, ids, or chat messages (through the model's template).
 
-        template_kwargs: further variables of the template.
+        template_kwargs: further variables of the template.  Raises BadRequestError; ModelLoadError where the template
+        is unusable.
         """
         if isinstance(prompt, str):
             return encode_text(self.target.vocab, prompt)
@@ -272,7 +294,8 @@ class LLM(Asking):
     def stream(self, prompt: Prompt | Messages, *, cancelled: threading.Event | None = None, **options: Any) -> Stream:
         """Start a request. prompt: raw text, ids, or a list of {"role", "content"} messages.
 
-        cancelled: an event of the caller's that ends the request once it is set, as Stream.cancel() does.
+        options, errors: as for Asking.stream().  cancelled: an event of the caller's that ends the request once it is
+        set, as Stream.cancel() does.
         """
         if not self.generates:
             raise BadRequestError(f"{self.name} makes embeddings and generates no text; use embed(), or another model")

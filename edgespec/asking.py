@@ -42,22 +42,27 @@ class Asking(ABC):
 
     @abstractmethod
     def stream(self, prompt: Prompt | Messages, **options: Any) -> Running:
-        """Start a request. prompt: raw text, ids, or a list of {"role", "content"} messages."""
+        """Start a request. prompt: raw text, ids, or a list of {"role", "content"} messages.
+
+        options: fields of SamplingParams and of options.Options, by name. Raises BadRequestError for what cannot be
+        asked (an unknown option, a value out of range, an empty prompt, messages without a template), ContextFullError
+        where the prompt does not fit; iterating raises DecodeError, EngineDied.
+        """
 
     @abstractmethod
     def close(self) -> None:
         """Free what it holds."""
 
     def complete(self, prompt: Prompt, **options: Any) -> Reply:
-        """Continue a raw text or ids. Returns when finished."""
+        """Continue a raw text or ids. Returns when finished. options, errors: as for stream()."""
         return _finish(self.stream(prompt, **options))
 
     def chat(self, messages: Messages, **options: Any) -> Reply:
-        """Answer chat messages through the model's template. Returns when finished."""
+        """Answer chat messages through the template. Returns when finished. options, errors: as for stream()."""
         return _finish(self.stream(parse_messages(messages), **options))
 
     async def astream(self, prompt: Prompt | Messages, **options: Any) -> AsyncIterator[TokenEvent]:
-        """stream() for asyncio: decoding happens in a thread."""
+        """stream() for asyncio: decoding happens in a thread. Leaving the iteration cancels the generation."""
         stream = self.stream(prompt, **options)
         try:
             while (event := await asyncio.to_thread(next, stream, None)) is not None:

@@ -24,12 +24,12 @@ from .engine.isolated import IsolatedLLM
 from .engine.loaded import Progress
 from .engine.protocol import Loading, LoadSpec
 from .errors import BadRequestError, EdgeSpecError, ModelLoadError
-from .heads.registry import NONE
+from .heads.registry import AUTO, NONE
 from .llama import Context, LoadSettings, Model, check_vocab
 from .llama.embedding import only_embeds
 from .llama.profiling import fastest
 from .llama.room import plan
-from .loading_heads import Found, attach, check_together, find_heads, unasked, wants_mtp
+from .loading_heads import Found, attach, check_together, find_heads, spared, wants_mtp
 from .profile import Forced
 from .tuned import Role, tuned_copy
 
@@ -115,6 +115,8 @@ def load(
     for flag, value in (("split_cache", split_cache), ("suffix_history", suffix_history), ("tuned", tuned)):
         if not isinstance(value, bool):
             raise BadRequestError(f"{flag} is {value!r}; it must be True or False")
+    if isinstance(at_once, bool) or not isinstance(at_once, int) or not 1 <= at_once <= _MOST_SEQUENCES:
+        raise BadRequestError(f"at_once is {at_once!r}; it must be a whole number from 1 to {_MOST_SEQUENCES}")
     if suffix_history and "suffix" not in sources:
         raise BadRequestError(
             "the suffix history serves the suffix drafter; add suffix to the drafters, or leave it off"
@@ -154,7 +156,8 @@ def load(
     original_draft, partner_note = draft_file(str(draft), original) if needs_draft else (None, None)
     found = find_heads(heads, original_header) if generates else Found()
     if generates:
-        sources = select(str(drafter), has_draft=original_draft is not None, **unasked(found, heads, str(drafter)))
+        there = found.has | (spared(found, heads) if drafter == AUTO else {})
+        sources = select(str(drafter), has_draft=original_draft is not None, **there)
     path, note = _form(original, "target", tuned=tuned)
     draft_path, draft_note = (None, None) if original_draft is None else _form(original_draft, "draft", tuned=tuned)
     # Both before one is loaded: weights that are measured should not lie beside others.
@@ -162,7 +165,8 @@ def load(
         settings = fastest(path, settings, forced, at_once, announce=announce)
     if draft_path is not None:
         draft_settings = fastest(draft_path, draft_settings, draft_forced, at_once, announce=announce)
-    planned = plan(path, settings, None if draft_path is None else (draft_path, draft_settings))
+    small = None if draft_path is None else (draft_path, draft_settings)
+    planned = plan(path, settings, small, found.memory(sources, original_header))
     settings = replace(planned.target.settings, mtp=wants_mtp(found, sources))
     if planned.draft is not None:
         draft_settings = planned.draft.settings
@@ -177,7 +181,8 @@ def load(
         raise
     llm = LLM(target, draft_context, ())
     llm.notes = tuple(line for line in (note, partner_note, draft_note) if line is not None)
-    llm.may_have = found.has
+    llm.left_out = found.left_out(sources, mtp=settings.mtp) | {"has_draft": with_draft and not needs_draft}
+    llm.spared = spared(found, heads)
     try:
         attach(llm, found, sources, original_header, heads=heads, drafter=str(drafter))
         if generates:

@@ -11,6 +11,7 @@ from edgespec.models.identity import file_identity
 from .api import LLM
 from .errors import BadRequestError, EdgeSpecError, ModelLoadError
 from .heads.eagle_file import read_eagle
+from .heads.memory import HeadMemory, head_memory
 from .heads.registry import AUTO, eagle_file, heads_file, is_shipped
 from .heads.storage import Heads, read_heads
 from .llama import Context
@@ -35,18 +36,31 @@ class Found:
         """Arguments for drafters.select."""
         return {"has_heads": self.medusa is not None, "has_eagle": self.eagle is not None, "has_mtp": self.mtp}
 
+    def memory(self, sources: tuple[str, ...], header: Header) -> HeadMemory:
+        """What those take that these sources want, beside the model of this header."""
+        medusa = self.medusa if "medusa" in sources else None
+        eagle = self.eagle if "eagle" in sources else None
+        return head_memory(medusa, eagle, header if wants_mtp(self, sources) else None)
+
+    def left_out(self, sources: tuple[str, ...], *, mtp: bool) -> dict[str, bool]:
+        """As `has`: what is not loaded, since none of these sources wants it. mtp: are the MTP layers loaded?"""
+        return {
+            "has_heads": self.medusa is not None and "medusa" not in sources,
+            "has_eagle": self.eagle is not None and "eagle" not in sources,
+            "has_mtp": self.mtp and not mtp,
+        }
+
 
 def find_heads(wanted: str, header: Header) -> Found:
     """What "auto", "none" or a path means for a model. Raises ModelNotFoundError."""
     return Found(heads_file(wanted, header), eagle_file(wanted, header), runs_mtp(header))
 
 
-def unasked(found: Found, heads: str, drafter: str) -> dict[str, bool]:
-    """found.has, without heads that come with EdgeSpec where nobody asked for heads: on so small a model they have
-    nothing to win, and the first chunk of each prompt is a decode more.
+def spared(found: Found, heads: str) -> dict[str, bool]:
+    """As found.has: what the drafters "auto" leave alone. Heads that come with EdgeSpec, where no file was named: on so
+    small a model they have nothing to win, and the first chunk of each prompt is a decode more.
     """
-    spared = heads == drafter == AUTO and found.medusa is not None and is_shipped(found.medusa)
-    return found.has | ({"has_heads": False} if spared else {})
+    return {"has_heads": False} if heads == AUTO and found.medusa is not None and is_shipped(found.medusa) else {}
 
 
 def wants_mtp(found: Found, sources: tuple[str, ...]) -> bool:
@@ -91,6 +105,8 @@ def attach(llm: LLM, found: Found, sources: tuple[str, ...], original: Header, *
             llm.mtp = open_mtp(target)
         except EdgeSpecError as error:
             llm.notes += (without(error, asked=drafter != AUTO),)
+    used = Found(found.medusa if llm.heads else None, found.eagle if llm.eagle else None, llm.mtp is not None)
+    llm.head_memory = used.memory(sources, original)
 
 
 def _medusa(path: Path, target: Context, original: Header, identities: tuple[str, ...]) -> Heads:

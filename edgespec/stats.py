@@ -171,12 +171,13 @@ class GenerationStats:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Emitted tokens after the first, per second of rounds."""
-        return 1000 * (self.completion_tokens - 1) / self.decode_ms if self.decode_ms > 0 else None
+        """Emitted tokens after the first, per second of rounds; None without any."""
+        after = self.completion_tokens - 1
+        return 1000 * after / self.decode_ms if after > 0 and self.decode_ms > 0 else None
 
     @property
     def speedup_vs_plain(self) -> float | None:
-        """Speed of all rounds over that of the plain ones among them; None with too few of either to say.
+        """Speed of all rounds over that of the plain ones among them; None without drafts, or with too few plain ones.
 
         Rounds shared with other requests took the time of all: these say nothing about one.
         """

@@ -18,6 +18,15 @@ _STEP = 256
 MICRO_BATCH = 256  # rows of one compute graph: the attention scores of a chunk are this x context x heads
 
 
+Heads = Callable[[int, str, bool], int]
+"""Bytes that draft heads take beside a model: (tokens of context, type of the KV cache, flash attention)."""
+
+
+def no_heads(n_ctx: int, kv_type: str, flash: bool) -> int:
+    """A model without heads."""
+    return 0
+
+
 # Measured, bytes: tables of a token of the vocabulary with its logits in some rows, those of a merge, what else a model
 # holds once it is loaded, and the program with its libraries.
 _PER_TOKEN, _PER_MERGE, _MODEL = 250, 114, 6_000_000
@@ -29,6 +38,7 @@ class MemoryEstimate:
     """Bytes. weights: all tensors.  kv: the cache of n_ctx tokens.  compute: work buffers at full context.
 
     vocabulary: its tables, and rows of logits.  program: Python and the libraries, whatever the model.
+    heads: draft heads that are loaded with it.
     """
 
     n_ctx: int
@@ -37,6 +47,7 @@ class MemoryEstimate:
     compute: int
     vocabulary: int
     program: int = PROGRAM
+    heads: int = 0
 
     @property
     def total(self) -> int:
@@ -45,44 +56,50 @@ class MemoryEstimate:
     @property
     def beside(self) -> int:
         """What it adds where a program runs already."""
-        return self.weights + self.kv + self.compute + self.vocabulary
+        return self.weights + self.kv + self.compute + self.vocabulary + self.heads
 
     def __str__(self) -> str:
-        parts = (self.total, self.weights, self.kv, self.compute + self.vocabulary, self.program)
-        total, weights, kv, work, program = map(_size, parts)
-        return (
-            f"{total} (weights {weights}, KV cache {kv}, work {work}, program {program}) at a context of {self.n_ctx}"
-        )
+        parts = {
+            "weights": self.weights,
+            "draft heads": self.heads,
+            "KV cache": self.kv,
+            "work": self.compute + self.vocabulary,
+            "program": self.program,
+        }
+        named = ", ".join(f"{name} {_size(size)}" for name, size in parts.items() if size or name != "draft heads")
+        return f"{_size(self.total)} ({named}) at a context of {self.n_ctx}"
 
 
-def estimate(header: Header, n_ctx: int, *, kv_type: str = "f16", flash: bool = False) -> MemoryEstimate:
-    """Memory of one model at a context of `n_ctx` tokens, from its header alone."""
+def estimate(
+    header: Header, n_ctx: int, *, kv_type: str = "f16", flash: bool = False, heads: Heads = no_heads
+) -> MemoryEstimate:
+    """Memory of one model at a context of `n_ctx` tokens, from its header alone. heads: what is loaded with it."""
     weights = sum(t.nbytes for t in header.tensors)
     kv = int(_kv_bytes_per_token(header) * _KV_BYTES[kv_type] * n_ctx)
-    heads = _largest(header, "attention.head_count", 1)
+    query_heads = _largest(header, "attention.head_count", 1)
     feed_forward = _largest(header, "feed_forward_length", 4 * (header.embedding_length or 0))
     rows = min(MICRO_BATCH, n_ctx)
     # float32, and once more as float16 for the product with the values
-    scores = 0 if flash else (4 + 2) * heads * n_ctx * rows
+    scores = 0 if flash else (4 + 2) * query_heads * n_ctx * rows
     masks = 2 if not flash and _largest(header, "attention.sliding_window", 0) else 1
     compute = scores + 4 * rows * (masks * n_ctx + 3 * feed_forward + 8 * (header.embedding_length or 0))
     merges = header.metadata.get("tokenizer.ggml.merges")
     n_merges = merges.count if isinstance(merges, ArraySpan) else 0
     vocabulary = _MODEL + _PER_TOKEN * header.tokenizer.vocab_size + _PER_MERGE * n_merges
-    return MemoryEstimate(n_ctx, weights, kv, compute, vocabulary)
+    return MemoryEstimate(n_ctx, weights, kv, compute, vocabulary, heads=heads(n_ctx, kv_type, flash))
 
 
-def default_context(header: Header, *, kv_type: str = "f16", flash: bool = False, free: int | None = None) -> int:
-    """min(the model's own context, what fits in a quarter of free memory beside the weights), in tokens."""
+def default_context(
+    header: Header, *, kv_type: str = "f16", flash: bool = False, heads: Heads = no_heads, free: int | None = None
+) -> int:
+    """min(the model's own context, what fits in a quarter of free memory beside weights and heads), in tokens."""
     free = free_memory() if free is None else free
     trained = header.context_length or 4096
-    weights = sum(t.nbytes for t in header.tensors)
-    budget = max(0, free - weights) * _KV_SHARE
     first, second = (
-        estimate(header, _STEP, kv_type=kv_type, flash=flash),
-        estimate(header, 2 * _STEP, kv_type=kv_type, flash=flash),
+        estimate(header, tokens, kv_type=kv_type, flash=flash, heads=heads) for tokens in (_STEP, 2 * _STEP)
     )
-    per_step = max(1, (second.kv + second.compute) - (first.kv + first.compute))
+    budget = max(0, free - first.weights - first.heads) * _KV_SHARE
+    per_step = max(1, second.total - first.total)
     fits = max(2 * _STEP, int(budget / per_step) * _STEP)
     return min(trained, fits)
 
@@ -106,7 +123,12 @@ class Fit:
     def __str__(self) -> str:
         if self.fits:
             return f"needs {_size(self.needed)} of the {_size(self.free)} that are free{self.where}"
-        return f"needs {_size(self.needed)}, but {_size(self.free)} are free{self.where}: {', or '.join(self.advice)}"
+        return f"{self.short}: {', or '.join(self.advice)}"
+
+    @property
+    def short(self) -> str:
+        """What is lacking, where it does not fit."""
+        return f"needs {_size(self.needed)}, but {_size(self.free)} are free{self.where}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +140,17 @@ class Forecast:
     default: bool
 
 
-def forecast(header: Header, n_ctx: int | None, *, kv_type: str = "f16", flash: bool = False) -> Forecast:
+def forecast(
+    header: Header, n_ctx: int | None, *, kv_type: str = "f16", flash: bool = False, heads: Heads = no_heads
+) -> Forecast:
     """Of one model, here and now. n_ctx: None: the default context. Raises BadRequestError."""
     if kv_type not in _KV_BYTES:
         raise BadRequestError(f"kv type is {kv_type!r}; choose one of {', '.join(_KV_BYTES)}")
     if n_ctx is not None and not 1 <= n_ctx <= 1 << 24:
         raise BadRequestError(f"context size is {n_ctx}; it must be a whole number from 1 to {1 << 24}")
-    tokens = default_context(header, kv_type=kv_type, flash=flash) if n_ctx is None else n_ctx
-    taken = estimate(header, tokens, kv_type=kv_type, flash=flash)
-    return Forecast(taken, fit(header, tokens, kv_type=kv_type, flash=flash), n_ctx is None)
+    tokens = default_context(header, kv_type=kv_type, flash=flash, heads=heads) if n_ctx is None else n_ctx
+    taken = estimate(header, tokens, kv_type=kv_type, flash=flash, heads=heads)
+    return Forecast(taken, fit(header, tokens, kv_type=kv_type, flash=flash, heads=heads), n_ctx is None)
 
 
 def fit(
@@ -135,17 +159,19 @@ def fit(
     *,
     kv_type: str = "f16",
     flash: bool = False,
+    heads: Heads = no_heads,
     beside: int = 0,
     free: int | None = None,
 ) -> Fit:
     """Does a model fit into memory at a context of `n_ctx` tokens, and if not, what would help?
 
-    beside: bytes that a draft model takes.  free: bytes; None: what is free here now.
+    heads: draft heads that are loaded with it.  beside: bytes that a draft model takes.  free: bytes; None: what is
+    free here now.
     """
     free = free_memory() if free is None else free
 
     def at(context: int, kv: str, fast: bool) -> int:
-        return estimate(header, context, kv_type=kv, flash=fast).total
+        return estimate(header, context, kv_type=kv, flash=fast, heads=heads).total
 
     needed = at(n_ctx, kv_type, flash) + beside
     if needed <= free:
@@ -153,6 +179,8 @@ def fit(
     advice = list(less(n_ctx, free - beside, at, kv_type, flash))
     if beside and needed - beside <= free:
         advice.append("--draft none fits")
+    if (theirs := heads(n_ctx, kv_type, flash)) and needed - theirs <= free:
+        advice.append("--heads none fits")
     return Fit(needed, free, tuple(advice) or ("take a smaller model or a smaller quantization",))
 
 

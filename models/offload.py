@@ -56,14 +56,15 @@ def fit_on_gpu(
     *,
     kv_type: str = "f16",
     flash: bool = False,
+    heads: int = 0,
     beside: int = 0,
 ) -> Fit:
     """Do `layers` layers (-1: all) fit on `gpu` at a context of `n_ctx` tokens, and if not, what would help?
 
-    beside: bytes that a draft model takes there.
+    heads, beside: bytes that draft heads and a draft model take there.
     """
     taken = gpu_bytes(header, n_ctx, layers, kv_type=kv_type, flash=flash)
-    needed, room, where = taken + beside, gpu.free - beside, f" on {gpu.name}"
+    needed, room, where = taken + heads + beside, gpu.free - heads - beside, f" on {gpu.name}"
     if needed <= gpu.free:
         return Fit(needed, gpu.free, (), where)
 
@@ -73,6 +74,8 @@ def fit_on_gpu(
     advice = list(less(n_ctx, room, at, kv_type, flash)) if taken else []
     if taken and (fewer := layers_that_fit(header, n_ctx, room, kv_type=kv_type, flash=flash)):
         advice.append(f"--gpu-layers {fewer} fits")
-    if beside and taken <= gpu.free:
+    if beside and needed - beside <= gpu.free:
         advice.append("--draft-gpu-layers 0 fits")
+    if heads and needed - heads <= gpu.free:
+        advice.append("--heads none fits")
     return Fit(needed, gpu.free, tuple(advice) or ("--gpu-layers 0 uses the CPU",), where)

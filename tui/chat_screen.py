@@ -64,6 +64,8 @@ class ChatScreen(Answering):
         except EdgeSpecError as error:
             known = self.session.loaded or self.session.server
             self.warn(f"{error}" if known else f"{error}  (Ctrl+O chooses a model)")
+            if self.session.loaded is not None:  # its switch shows what still is
+                self.panel.show_loaded(self.session.loaded, self.session.spec.drafter)
             return False
         finally:
             ticking.stop()

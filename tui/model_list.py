@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import psutil
 
 from ..errors import EdgeSpecError
+from ..heads.memory import usual_memory
 from ..models.catalog import STARTER, catalog
 from ..models.entries import Entry
 from ..models.header import read_header
@@ -57,7 +58,8 @@ def _local(model: LocalModel, entry: Entry | None) -> Choice | None:
     context = "" if header.context_length is None else f", context {header.context_length:,}"
     facts = [f"{byte_size(model.size)}, {header.quant or 'unknown quantization'}{context}"]
     try:
-        facts.append(f"At a context of {default_context(header):,} tokens it {forecast(header, None).fit}.")
+        found = forecast(header, None, heads=usual_memory(header))
+        facts.append(f"At a context of {found.estimate.n_ctx:,} tokens it {found.fit}.")
     except EdgeSpecError as error:
         facts.append(line(str(error)))
     facts.append(f"In the folder of {model.origin}: {line(str(model.path), 300)}")

@@ -177,7 +177,7 @@ class SpeculationPanel(VerticalScroll):
 
     def _choices(self) -> Iterable[tuple[str, str]]:
         """What the switch offers: all, none, each source alone, and what is chosen now."""
-        sources = self._loaded.sources if self._loaded else ()
+        sources = (*self._loaded.sources, *self._loaded.more) if self._loaded else ()
         choices = {_AUTO: "auto: whichever pays", **{name: f"{look(name).name} alone" for name in sources}}
         choices[_NONE] = "none: plain decoding"
         choices.setdefault(self._chosen, self._chosen)

@@ -73,8 +73,10 @@ def speedup_line(figures: Figures) -> str:
 
 
 def why_line(figures: Figures) -> str:
-    """Why speculation is off; empty where it is not."""
-    if figures.stats.drafted or not figures.why:
+    """Why speculation is off, or was in the end; empty where it is not."""
+    if figures.stats.drafted:
+        return f"In the end: {figures.why}" if figures.why else ""
+    if not figures.why:
         return ""
     return figures.why if "off" in figures.why else f"Speculation is off, because {figures.why}"
 

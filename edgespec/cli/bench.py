@@ -76,14 +76,16 @@ def bench(**options: Any) -> int:
 
         workloads = load_workloads(options["workloads"], _limit(options["prompts"]))
         return bench_parallel(options, settings, workloads, partial(_progress, quiet=options["quiet"]))
+    if options["split_cache"]:
+        raise BadRequestError("--split-cache goes with --parallel: one request has the whole context; leave it out")
     starts = parse_peers(tuple(dict.fromkeys(options["peers"])))
-    chosen_modes(options["modes"], sweep=False, sources=(), **may)
+    named = {name for mode in chosen_modes(options["modes"], sweep=False, sources=(), **may) for name in mode.sources}
     workloads = load_workloads(options["workloads"], _limit(options["prompts"]))
     picture = None if options["plot"] is None else Path(options["plot"])
     if picture is not None:
         check_plot(picture)
     with ExitStack() as stack:
-        llm = stack.enter_context(_load(options))
+        llm = stack.enter_context(_load(options, named))
         modes = chosen_modes(options["modes"], sweep=options["sweep"], sources=llm.sources, **llm.has)
         peers: list[Peer] = []
         for start in starts:
@@ -121,9 +123,19 @@ def _limit(prompts: int) -> int | None:
     return prompts or None
 
 
-def _load(options: dict[str, Any]) -> LLM:
+def _load(options: dict[str, Any], named: set[str]) -> LLM:
+    """named: sources of fixed modes; what they need is loaded, also where the mode auto does without."""
+    from ..drafters import DRAFTERS
+
     # One conversation at a time: what others left in the cache would slow both sides of a ratio.
-    return load_model(options, parallel=1)
+    llm = load_model(options, parallel=1)
+    own = llm.sources
+    more = {name for name in named - set(own) if llm.left_out.get(f"has_{DRAFTERS[name].needs}")}
+    if more:
+        llm.close()
+        llm = load_model({**options, "drafter": ",".join((*own, *more))}, parallel=1)
+        llm.sources = own
+    return llm
 
 
 @contextmanager

@@ -128,7 +128,7 @@ def _load(options: dict[str, Any], *, quiet: bool) -> LLM:
     if options["model"] is None and not quiet:
         click.echo(f"no model given: using the starter model, {llm.name} (choose another with -m)", err=True)
     if not quiet and sys.stderr.isatty():
-        click.echo(f"{llm.name}: {llm.target.memory}", err=True)
+        click.echo(f"{llm.name}: {llm.memory}", err=True)
     return llm
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import profile_store
+from ..heads.memory import usual_memory
 from ..models.header import Header, read_header
 from ..models.memory import Forecast, forecast
 from ..models.names import resolve
@@ -40,22 +41,23 @@ def show(name: str, ctx_size: int | None, kv_type: str, as_json: bool) -> None:
     types (a list of type, tensors, bytes, share), context_length, block_count, embedding_length, head_count and
     head_count_kv (a number, or a list with one per layer), tokenizer (model, pre, vocab_size, bos_id, bos, eos_id, eos,
     eot_id, eot, add_bos), chat_template (the text), memory (n_ctx: the context, by default the one it would have here;
-    the bytes it takes: weights, kv, compute, vocabulary, program; free: bytes that are free now; advice: what would
-    help where that is too little), gpu (the same for the memory of a GPU, if the build of llama.cpp has one: name,
-    layers that go there or -1 for all, needed, free, advice; else null), profile (the settings it is fastest with
-    here, and the trials; null until it is first run), tuned (what `edgespec tune` found for the file as a target and
-    as a draft, each with type, path, bytes, since and target), heads (draft heads registered for the file: path,
-    source, count, vocabulary, recipe, scores; null without), eagle (an EAGLE head registered for it: path, source,
-    vocabulary, recipe, scores; null without), mtp_layers (layers for multi-token prediction in the file), split (no,
-    count; null for a whole file). What a file does not say is null.
+    the bytes it takes: weights, kv, compute, vocabulary, program, heads (draft heads that are loaded with it); free:
+    bytes that are free now; advice: what would help where that is too little), gpu (the same for the memory of a GPU,
+    if the build of llama.cpp has one: name, layers that go there or -1 for all, needed, free, advice; else null),
+    profile (the settings it is fastest with here, and the trials; null until it is first run), tuned (what `edgespec
+    tune` found for the file as a target and as a draft, each with type, path, bytes, since and target), heads (draft
+    heads registered for the file: path, source, count, vocabulary, recipe, scores; null without), eagle (an EAGLE head
+    registered for it: path, source, vocabulary, recipe, scores; null without), mtp_layers (layers for multi-token
+    prediction in the file), split (no, count; null for a whole file). What a file does not say is null.
     """
     header = read_header(resolve(name))
     profile = profile_store.remembered(header, Forced())
     record = record_of(header)
     flash = kv_type not in ("f32", "f16", "bf16") or (profile is not None and profile.choice.flash_attn == "on")
-    memory = forecast(header, ctx_size, kv_type=kv_type, flash=flash)
+    heads = usual_memory(header)
+    memory = forecast(header, ctx_size, kv_type=kv_type, flash=flash, heads=heads)
     layers = ALL_LAYERS if profile is None else profile.choice.gpu_layers
-    there = on_gpu(header, memory.estimate.n_ctx, layers, kv_type=kv_type, flash=flash)
+    there = on_gpu(header, memory.estimate.n_ctx, layers, kv_type=kv_type, flash=flash, heads=heads)
     facts = describe(header, profile, record, memory, there)
     if as_json:
         click.echo(json.dumps(facts))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import EdgeSpecError
+from ..heads.memory import HeadMemory
 from ..machine import has_gpu_backend
 from ..models.header import Header
 from ..models.memory import Fit
@@ -21,12 +22,13 @@ class OnGpu:
     fit: Fit
 
 
-def on_gpu(header: Header, n_ctx: int, layers: int, *, kv_type: str, flash: bool) -> OnGpu | None:
+def on_gpu(header: Header, n_ctx: int, layers: int, *, kv_type: str, flash: bool, heads: HeadMemory) -> OnGpu | None:
     """None where no layers go to a GPU, or there is none."""
     gpu = gpu_memory() if layers else None
     if gpu is None:
         return None
-    return OnGpu(gpu.name, layers, fit_on_gpu(header, n_ctx, layers, gpu, kv_type=kv_type, flash=flash))
+    theirs = heads.following(n_ctx, kv_type, flash)
+    return OnGpu(gpu.name, layers, fit_on_gpu(header, n_ctx, layers, gpu, kv_type=kv_type, flash=flash, heads=theirs))
 
 
 def gpu_memory() -> Gpu | None:

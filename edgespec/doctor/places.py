@@ -10,11 +10,13 @@ from typing import Any
 from edgespec.models.header import read_header
 from edgespec.models.hub_cache import hub_cache
 from edgespec.models.local import local_models
+from edgespec.models.memory import forecast
 from edgespec.models.names import resolve
 
 from .. import paths, profile_store
 from ..config import read
 from ..errors import EdgeSpecError
+from ..heads.memory import usual_memory
 from ..profile import SMALLEST, Forced
 from .finding import Finding, fail, ok, warn
 
@@ -65,15 +67,25 @@ def config() -> Finding:
 
 
 def offline() -> Finding:
-    """Is the model here that commands use when none is named?"""
+    """Is the model here that commands use when none is named, whole, and does it fit into memory with its heads?"""
+    given = read().defaults("load")
     try:
-        path = _usual_model()
+        header = read_header(_usual_model())
+        asked, kv_type = given.get("ctx_size"), str(given.get("kv_type", "f16"))
+        n_ctx = asked if isinstance(asked, int) else None
+        found = forecast(header, n_ctx, kv_type=kv_type, heads=usual_memory(header))
     except EdgeSpecError as error:
         what, _, fix = str(error).partition("; ")
         others = len(local_models())
         beside = f"; {others} other model{'' if others == 1 else 's'} here: `edgespec ls`" if others else ""
-        return warn(f"{what}{beside}", fix)
-    return ok(f"ready: {path.name} is here, and no command but `edgespec pull` uses a network")
+        return warn(f"{what}{beside}", fix or "give another one: `edgespec config set model NAME`")
+    here = f"{header.path.name} is here"
+    tokens = f"at a context of {found.estimate.n_ctx:,} tokens"
+    if not found.fit.fits:
+        return warn(
+            f"{here}, but {tokens} it {found.fit.short}", f"close other programs; {', or '.join(found.fit.advice)}"
+        )
+    return ok(f"ready: {here}, {tokens} it {found.fit}, and no command but `edgespec pull` uses a network")
 
 
 def profiles() -> Finding:

@@ -304,7 +304,7 @@ class Core:
     def _redraft(self, llm: LLM, spec: LoadSpec) -> bool:
         """Use other sources of the model that is loaded; False where it is another one, or lacks a draft."""
         assert self._loaded_with is not None
-        if not same_weights(spec, self._loaded_with) or not redrafted(llm, self._loaded_with, spec):
+        if not same_weights(spec, self._loaded_with) or not redrafted(llm, spec.drafter):
             return False
         self._spec, self._loaded = spec, description(llm)
         return True

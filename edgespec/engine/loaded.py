@@ -11,7 +11,7 @@ from ..api import LLM
 from ..dialect import Dialect, dialect_of
 from ..drafters import DRAFTERS, select
 from ..errors import BadRequestError, ModelLoadError
-from ..heads.registry import NONE
+from ..heads.registry import AUTO
 from .protocol import Loaded, LoadSpec
 
 Progress = Callable[[str, float | None], None]
@@ -34,20 +34,18 @@ def same_weights(one: LoadSpec, other: LoadSpec) -> bool:
     return one == msgspec.structs.replace(other, drafter=one.drafter)
 
 
-def redrafted(llm: LLM, loaded_with: LoadSpec, spec: LoadSpec) -> bool:
-    """Let a loaded model draft with the sources of `spec`; False where one needs a draft or heads not looked for yet.
+def redrafted(llm: LLM, drafter: str) -> bool:
+    """Let a loaded model draft with other sources; False where a load must bring what one needs.
 
-    loaded_with: differs from spec in the drafter alone. Raises BadRequestError.
+    Raises BadRequestError.
     """
-    with_draft, with_heads = loaded_with.draft != "none", loaded_with.heads != NONE
-    may = {"has_draft": with_draft, "has_heads": with_heads, "has_eagle": with_heads, "has_mtp": True}
-    sought = {f"has_{DRAFTERS[name].needs}" for name in select(loaded_with.drafter, **may)}
-    there = {"has_draft": with_draft, **llm.may_have}
-    has = {name: loaded or (there.get(name, False) and name not in sought) for name, loaded in llm.has.items()}
-    wanted = select(spec.drafter, **has)
-    if not set(wanted) <= set(llm.usable):
+    has = {name: loaded or llm.left_out.get(name, False) for name, loaded in llm.has.items()}
+    if drafter == AUTO:
+        has |= llm.spared
+        has["has_mtp"] &= not has["has_eagle"]  # a model feeds one follower
+    if not set(select(drafter, **has)) <= set(llm.usable):
         return False
-    llm.use_drafter(spec.drafter)
+    llm.use_drafter(drafter)
     if llm.generates and llm.sources and llm.target.can_roll_back:
         llm.measured()
     return True
@@ -64,6 +62,7 @@ def description(llm: LLM) -> Loaded:
         draft=None if llm.draft is None else llm.draft.model.path.name,
         drafter=llm.drafter,
         sources=llm.usable,
+        more=_more(llm),
         why=llm.why,
         notes=llm.notes,
         template=llm.target.model.chat_template is not None,
@@ -78,6 +77,12 @@ def description(llm: LLM) -> Loaded:
         why_not_embedding=llm.why_not_embedding,
         generates=llm.generates,
     )
+
+
+def _more(llm: LLM) -> tuple[str, ...]:
+    """Sources that a load would bring. Of a draft model it is not known before whether there is one."""
+    there = {f"has_{row.needs}": name for name, row in DRAFTERS.items() if row.needs != "draft"}
+    return tuple(there[has] for has, left in llm.left_out.items() if left and has in there)
 
 
 def _dialect(llm: LLM) -> Dialect:

@@ -137,11 +137,12 @@ class Loaded(Tagged, frozen=True, kw_only=True):
     """The model is ready.
 
     name: of the file.  n_ctx: tokens of context.  draft: file name of the draft model.  drafter: sources in use.
-    sources: those that can be used without loading again.  why: one sentence where speculation is off.  notes: lines
-    for the user.  template: it can chat.  widths, ms: time of a decode by its rows, as measured; empty where it was
-    not.  draft_ms: of one step of the draft model.  weight_bytes, kv_bytes: memory.  dialect: of its chat template.
-    embedding: numbers of an embedding; 0: it makes none, and why_not_embedding says why.  generates: it can generate
-    text.  server: the address of the server that has it; empty where it is this machine's engine.
+    sources: those that can be used without loading again.  more: those that it would be loaded again for.  why: one
+    sentence where speculation is off.  notes: lines for the user.  template: it can chat.  widths, ms: time of a decode
+    by its rows, as measured; empty where it was not.  draft_ms: of one step of the draft model.  weight_bytes,
+    kv_bytes: memory.  dialect: of its chat template.  embedding: numbers of an embedding; 0: it makes none, and
+    why_not_embedding says why.  generates: it can generate text.  server: the address of the server that has it; empty
+    where it is this machine's engine.
     """
 
     name: str
@@ -164,6 +165,7 @@ class Loaded(Tagged, frozen=True, kw_only=True):
     why_not_embedding: str = ""
     generates: bool = True
     server: str = ""
+    more: tuple[str, ...] = ()
 
 
 class Finished(Tagged, frozen=True):

@@ -154,6 +154,13 @@ class SequentialHeads:
         self.facts.check_target(vocab_size=vocab_size, n_embd=n_embd, identities=identities, name=name)
 
 
+def table_bytes(tokens: int, n_embd: int, seen: int) -> int:
+    """Bytes of what heads make at their first use: `seen`, and `_exact` or `_rough`."""
+    rough = min(seen, _ROUGH)
+    logits = tokens * n_embd if tokens <= 4 * _CANDIDATES else rough * (tokens + n_embd)
+    return 4 * ((tokens + 1) * seen + logits)
+
+
 def seen_rows(rows: Floats, basis: Floats) -> tuple[Floats, float]:
     """((D + 1, r) what heads see of each token, of ordinary size; what it was divided by). The last row is nothing."""
     found = rows @ basis

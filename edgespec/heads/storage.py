@@ -97,7 +97,7 @@ def _sequential_tensors(heads: SequentialHeads) -> dict[str, NDArray[Any]]:
 
 def read_heads(path: Path) -> Heads:
     """Read a file. Raises ModelNotFoundError, and ModelLoadError with the reason."""
-    with _opened(path) as file:
+    with opened(path) as file:
         meta = file.metadata() or {}
         facts, count = _facts(path, meta)
         reader = _Reader(path, file, facts)
@@ -142,12 +142,12 @@ def _sequential(reader: _Reader, facts: Facts, count: int, window: int) -> Seque
 
 def read_facts(path: Path) -> tuple[Facts, int, int]:
     """(facts, heads, tokens of the draft vocabulary) from the file's header alone. Raises as read_heads."""
-    with _opened(path) as file:
+    with opened(path) as file:
         facts, count = _facts(path, file.metadata() or {})
         return facts, count, _Reader(path, file, facts).shape("vocabulary")[0]
 
 
-class _opened:
+class opened:
     """A safetensors file; what the library says of a bad one becomes one line."""
 
     def __init__(self, path: Path) -> None:

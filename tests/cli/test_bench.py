@@ -133,6 +133,7 @@ def test_the_sweep(cli, models):
         (("--peer", "llama-server=/no/such/binary"), "/no/such/binary is no program"),
         (("--peer", "llama-cpp-python", "--buffers", "repack"), "--buffers auto"),
         (("--plot", "a.pdf"), "neither .png nor .svg"),
+        (("--split-cache",), "--split-cache goes with --parallel"),
     ],
 )
 def test_bad_usage_is_one_line(cli, models, arguments, message):

@@ -77,6 +77,20 @@ def test_the_configured_model_is_what_must_be_here(own: Cli, models: Models) -> 
     assert "edgespec pull qwen3-4b" in checks["offline"]["fix"]
 
 
+def test_a_configured_model_that_is_broken_or_does_not_fit_is_not_ready(
+    own: Cli, models: Models, tmp_path: Path
+) -> None:
+    (cut := tmp_path / "cut.gguf").write_bytes(models.chat.read_bytes()[:5000])
+    check = found(with_variables(own, EDGESPEC_MODEL=str(cut)).run([*DOCTOR, "--json"]))["offline"]
+    assert (check["status"], check["fix"]) == ("warn", "download it again")
+    assert "cut.gguf' is truncated or damaged" in check["detail"]
+    long = with_variables(own, EDGESPEC_MODEL=str(models.chat), EDGESPEC_CTX_SIZE="16000000")
+    check = found(long.run([*DOCTOR, "--json"]))["offline"]
+    assert check["status"] == "warn"
+    assert "chat.gguf is here, but at a context of 16,000,000 tokens it needs" in check["detail"]
+    assert "--ctx-size" in check["fix"]
+
+
 def test_a_broken_config_is_a_failure_and_not_the_end(own: Cli) -> None:
     Path(own.env["EDGESPEC_HOME"], "config.toml").write_text("topk = 3\n", "utf-8")
     checks = found(own.run([*DOCTOR, "--json"]))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from chats import Chat, chatting, run
-from textual.widgets import Input, OptionList
+from textual.widgets import Input, OptionList, Select
 
 from edgespec.chat_commands import APP, COMMANDS
 from edgespec.errors import BadRequestError
@@ -311,6 +311,7 @@ def test_another_drafter_loads_and_answers(history: Path) -> None:
             await chat.ask("hello")
             await command(chat, "/drafter nonsense")
             await chat.until(lambda: "nonsense" in chat.shown)
+            assert chat.screen.panel.query_one("#switch", Select).value == "none"  # as before
             await chat.ask("again")
 
     run(test())

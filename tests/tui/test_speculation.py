@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from made_reply import TEXT, made_reply, pieces
 from textual.app import App, ComposeResult
@@ -312,6 +313,10 @@ async def test_why_speculation_is_off_is_a_sentence() -> None:
         assert app.said("#summary") == "Plain speed: guesses cost more than they save here."
         assert "Speculation is off, because guesses cost more than they save here" in app.said("#measured")
         assert "not measured yet (nothing was guessed)" in app.said("#measured")
+        stats.why = "lookup off: it needs 2.00 tokens a round at K = 1 and is expected to give 1.20"
+        stats.record(RoundEvent(2, "lookup", 1, (DraftedToken(6, "x", 1.0, 0.0, False),), 0, 1, (5,), 0.0, 20.0, 1.0))
+        app.panel.finish(Reply("xx", (5, 5), (-0.1, -0.1), "stop", "m", "model", stats))
+        assert "In the end: lookup off: it needs" in " ".join(app.said("#measured").split())
 
 
 @in_app
@@ -329,6 +334,10 @@ async def test_the_switch_names_what_can_be_used() -> None:
         app.panel.show_loaded(LOADED, "none")
         await pilot.pause()
         assert app.chosen == ["suffix"]
+        app.panel.show_loaded(msgspec.structs.replace(LOADED, more=("medusa",)), "auto")
+        await pilot.pause()
+        await pilot.press("enter", "end", "up", "enter")  # heads that a load would bring, before "none"
+        await until(pilot, lambda: app.chosen == ["suffix", "medusa"])
 
 
 @in_app

@@ -264,6 +264,9 @@ def test_a_context_may_be_divided(tiny: Callable[..., Path]) -> None:
         assert len(llm.complete([5, 6, 7], max_tokens=8).tokens) == 8
     with pytest.raises(BadRequestError, match="split_cache"):
         edgespec.load(tiny(), ctx_size=1024, split_cache="yes")  # type: ignore[arg-type]
+    for wrong in (0, True, "x"):
+        with pytest.raises(BadRequestError, match="at_once is"):
+            edgespec.load(tiny(), ctx_size=1024, at_once=wrong)
 
 
 def test_a_draft_model_holds_two_texts_for_each_request(paths: dict[str, Path]) -> None:

@@ -14,7 +14,6 @@ import edgespec
 from edgespec.costs import Costs, CostTable
 from edgespec.drafters import PlannedDrafter, planned
 from edgespec.engine.loaded import redrafted
-from edgespec.engine.protocol import LoadSpec
 from edgespec.generation import GenerationRequest, generate
 from edgespec.heads.eagle import write_eagle
 from edgespec.heads.registry import EAGLE, register
@@ -67,9 +66,8 @@ def test_a_registered_head_joins_in_auto_beside_medusa_heads(
             assert "eagle" not in llm.drafter
     with edgespec.load(tiny(), heads=head, **SMALL) as llm:
         assert llm.drafter == "suffix,lookup,eagle"
-    spec = LoadSpec(draft="none", drafter="lookup")
     with edgespec.load(tiny(), drafter="lookup", **SMALL) as llm:
-        assert not redrafted(llm, spec, LoadSpec(draft="none", drafter="eagle"))
+        assert not redrafted(llm, "eagle")
 
 
 def test_a_registered_head_that_does_not_fit_is_a_line(tiny: Tiny, home: Path, tmp_path: Path) -> None:
@@ -92,6 +90,9 @@ def test_mtp_layers_join_in_auto_and_give_way_to_a_head(tiny: Tiny, home: Path, 
     head = tmp_path / "own.gguf"
     write_eagle(own_head(), head)
     with edgespec.load(path, heads=head, **SMALL) as llm:
+        assert llm.drafter == "suffix,lookup,eagle"
+        assert not redrafted(llm, "mtp")  # they are there, and a load brings them
+        assert redrafted(llm, "auto")
         assert llm.drafter == "suffix,lookup,eagle"
     with edgespec.load(path, drafter="lookup", **SMALL) as llm:
         assert llm.mtp is None

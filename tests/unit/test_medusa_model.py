@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,23 @@ import numpy as np
 import pytest
 
 import edgespec
+from edgespec.chat_session import ChatSession
 from edgespec.drafters import MedusaDrafter
 from edgespec.drafting import Draft, LatestState
-from edgespec.engine.loaded import redrafted
+from edgespec.engine.loaded import description, redrafted
+from edgespec.engine.local import LocalEngine
 from edgespec.engine.protocol import LoadSpec
 from edgespec.errors import BadRequestError, ModelLoadError, ModelNotFoundError
 from edgespec.generation import GenerationRequest, generate, step
 from edgespec.heads.registry import register
 from edgespec.heads.storage import write_heads
+from edgespec.history import History
+from edgespec.loading import load_for_engine
 from edgespec.models.header import read_header
 from edgespec.models.identity import file_identity
 from edgespec.sampling import Sampler, SamplingParams
 from edgespec.scoring import ScoreRequest
+from edgespec.tiny_gguf import CHATML_TEMPLATE
 from table_heads import random_heads
 
 Tiny = Callable[..., Path]
@@ -109,16 +115,59 @@ def test_registered_heads_join_in_auto(tiny: Tiny, heads: Path, home: Path) -> N
 
 def test_another_drafter_reloads_only_where_heads_may_be_found(tiny: Tiny, heads: Path, home: Path) -> None:
     """What the engine asks before it loads a model again."""
-    loaded_with, wanted = LoadSpec(draft="none", drafter="lookup"), LoadSpec(draft="none", drafter="auto")
     with edgespec.load(tiny(), drafter="lookup", **SMALL) as llm:
-        assert redrafted(llm, loaded_with, wanted)
+        assert redrafted(llm, "auto")
         assert llm.drafter == "suffix,lookup"
     register(file_identity(read_header(tiny())), heads)
     with edgespec.load(tiny(), drafter="lookup", **SMALL) as llm:
-        assert not redrafted(llm, loaded_with, wanted)
+        assert not redrafted(llm, "auto")
+        assert description(llm).more == ("medusa",)
     with edgespec.load(tiny(), **SMALL) as llm:
-        assert redrafted(llm, wanted, LoadSpec(draft="none", drafter="medusa"))
+        assert redrafted(llm, "medusa")
         assert llm.drafter == "medusa"
+        assert description(llm).more == ()
+
+
+def test_heads_that_come_with_edgespec_are_loaded_when_somebody_switches_to_them(
+    tiny: Tiny, heads: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that was loaded with "auto" leaves them alone, and that is no reason to say that there are none."""
+    shipped = tmp_path / "shipped" / f"{file_identity(read_header(tiny()))[:32]}.safetensors"
+    shipped.parent.mkdir()
+    shipped.write_bytes(heads.read_bytes())
+    monkeypatch.setattr("edgespec.heads.registry._SHIPPED", shipped.parent)
+    with edgespec.load(tiny(), **SMALL) as llm:
+        assert (llm.drafter, llm.heads) == ("suffix,lookup", None)
+        assert description(llm).more == ("medusa",)
+        assert redrafted(llm, "lookup")
+        assert redrafted(llm, "auto")
+        assert not redrafted(llm, "medusa")
+        assert not redrafted(llm, "lookup,medusa")
+        with pytest.raises(BadRequestError, match="drafter eagle needs an EAGLE head"):
+            redrafted(llm, "eagle")
+    with edgespec.load(tiny(), drafter="medusa", **SMALL) as llm:
+        assert llm.drafter == "medusa"
+        assert redrafted(llm, "auto")
+        assert llm.drafter == "suffix,lookup"  # as if it had been loaded so
+
+
+def test_a_chat_that_began_without_them_goes_on_with_them(tiny: Tiny, heads: Path, home: Path, tmp_path: Path) -> None:
+    """As both front ends switch sources."""
+    path = tiny(chat_template=CHATML_TEMPLATE)
+    register(file_identity(read_header(path)), heads)
+    spec = LoadSpec(model=str(path), drafter="lookup", **{**SMALL, "draft": "auto"})
+    with closing(LocalEngine(load_for_engine)) as engine, History(tmp_path / "history.db") as history:
+        chat = ChatSession(engine, history, spec, options={"max_tokens": 12, "draft_max": 3})
+        assert chat.load().more == ("medusa",)
+        loaded = chat.use(drafter="medusa")
+        assert (loaded.drafter, loaded.more) == ("medusa", ())
+        turn = chat.ask("Count.")
+        list(turn)
+        assert turn.reply is not None
+        assert turn.reply.stats.sources["medusa"].drafted > 5
+        with pytest.raises(BadRequestError, match="needs an EAGLE head"):
+            chat.use(drafter="eagle")
+        assert chat.spec.drafter == "medusa"
 
 
 @pytest.mark.parametrize(
