@@ -204,7 +204,7 @@ class Head(Protocol):
 
 @runtime_checkable
 class Explains(Protocol):
-    """A drafter that decides whether to draft, and says why it does not."""
+    """A drafter that decides whether to draft, and says why it does not: empty where that is no decision."""
 
     @property
     def why(self) -> str:

@@ -85,7 +85,7 @@ class Generation:
         self.text = ""
         self._read_ms = 0.0
         self._learning_ms = 0.0  # that the drafter took after the latest round: a part of what drafts cost in the next
-        self._closed = False
+        self._closed = self._asked = False  # asked: a drafter, so far
 
     @property
     def completion(self) -> list[int]:
@@ -158,6 +158,7 @@ class Generation:
         )
         if room <= 0:
             return NO_DRAFT
+        self._asked = True
         if self._shares is not None:
             self._shares.share(beside)
         if isinstance(self.drafter, Steps):
@@ -340,8 +341,14 @@ class Generation:
             if self.drafter is not None:
                 self.drafter.close()
                 if not self.stats.why:
-                    planned = self.drafter.why if isinstance(self.drafter, Explains) else ""
-                    self.stats.why = planned or ("" if self.stats.drafted else "no source had a draft")
+                    self.stats.why = self._why_plain(self.drafter)
+
+    def _why_plain(self, drafter: Drafter) -> str:
+        """Why nothing was guessed, or, where something was, why it is not worth it any more; else empty."""
+        planned = drafter.why if isinstance(drafter, Explains) else ""
+        if planned or self.stats.drafted:
+            return planned
+        return "no source had a draft" if self._asked else "the answer ended before anything could be guessed"
 
 
 class _Lazy(Sequence[T], Generic[T]):

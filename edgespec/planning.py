@@ -63,6 +63,19 @@ class Plan:
     gain: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The best draft of a source that was thought of. needed: tokens a round from which on it pays.  step: time of
+    drafting one token over that of a plain round.
+    """
+
+    source: str
+    k: int
+    tokens: float
+    needed: float
+    step: float
+
+
 class Planner:
     """Chooses source and K of each round of one request, and learns from every round.
 
@@ -92,7 +105,8 @@ class Planner:
         self._tried: dict[str, int] = {}
         self._patience: dict[str, int] = {}
         self._speculating = False
-        self._best: dict[str, tuple[Offer, int, float]] = {}
+        self._seen: list[_Seen] = []  # of the latest plan
+        self._off = True  # is speculation, where that plan is a plain round; else it is there to be measured
         self._depth = 0
         self._beside = ALONE
         self._known_ms: dict[int, float] = {}  # by rows, till something changes: a plan asks for each many times
@@ -141,9 +155,9 @@ class Planner:
         """
         self._depth = depth
         self._known_ms.clear()
-        self._best.clear()
+        self._seen.clear()
         if not offers:
-            self._speculating = False
+            self._speculating, self._off = False, True
             return Plan(ms=self.plain_ms)
         plain = self._plain_tokens - self.rate * self.plain_ms
         best, best_value = Plan(ms=self.plain_ms), plain
@@ -167,7 +181,9 @@ class Planner:
         chosen, gain, loss = (best, best_value - plain, 0.0)
         if hope.source is not None and (hope.source, hope.k) != (best.source, best.k):
             chosen, gain, loss = hope, hope_seems - plain, best_value - hope_value
+        self._off = True
         if chosen.source is not None and not self._may_speculate(gain):
+            self._off = not self._wins(gain) or self._left < 0
             chosen, loss = Plan(ms=self.plain_ms), 0.0
         if probe is not None:
             chosen, loss = probe, 0.0
@@ -179,14 +195,17 @@ class Planner:
         """The options that the loss budget allows, by K. The best of all is kept, to tell why it was not taken."""
         options = self._options(offer, room)
         if options:
-            k, tokens, _ = max(options, key=self._value)
-            self._best[offer.source] = (offer, k, tokens)
+            k, tokens, ms = max(options, key=self._value)
+            needed = self._plain_tokens + self.rate * (ms - self.plain_ms)
+            self._seen.append(_Seen(offer.source, k, tokens, needed, offer.step_ms / self.plain_ms))
         return {option[0]: option for option in options if self._affords(option[2])}
 
     def _may_speculate(self, gain: float) -> bool:
         """gain: tokens that speculation is expected to win in a round."""
-        wins = gain > (0.0 if self._speculating else _SWITCH_ON)
-        return wins and self._left >= 0 and self._since_plain < self._until_plain(gain)
+        return self._wins(gain) and self._left >= 0 and self._since_plain < self._until_plain(gain)
+
+    def _wins(self, gain: float) -> bool:
+        return gain > (0.0 if self._speculating else _SWITCH_ON)
 
     def _until_plain(self, gain: float) -> float:
         """Rounds until the next plain one. gain: tokens that speculation is expected to win in a round."""
@@ -372,15 +391,20 @@ class Planner:
         self.acceptance[source].observe(feature, value)
 
     def why_off(self) -> str:
-        """One sentence on why the latest round was plain."""
-        if not self._best:
-            return "no source had a draft"
-        _, (offer, k, tokens) = max(self._best.items(), key=lambda item: item[1][2] / self._round_ms(*item[1][:2]))
-        needed = self._round_ms(offer, k) / self.plain_ms * self._plain_tokens
-        step = f"one step costs {offer.step_ms / self.plain_ms:.2f} of a target step; " if offer.step_ms else ""
+        """One sentence on why the latest plan was a plain round; empty where nothing was offered, or to measure one."""
+        if not self._seen or not self._off:
+            return ""
+        best = max(self._seen, key=lambda seen: seen.tokens / seen.needed)
+        step = f"one step costs {best.step:.2f} of a target step; " if best.step else ""
+        if best.tokens - best.needed > _SWITCH_ON:
+            return (
+                f"{best.source} off: {step}at K = {best.k} it is expected to give {best.tokens:.2f} tokens a round and "
+                f"needs {best.needed:.2f}, but if all were wrong, more time would be lost than may be so far"
+            )
+        unsure = ", too little more to be sure of" if best.tokens > best.needed else ""
         return (
-            f"{offer.source} off: {step}it needs {needed:.2f} tokens a round at K = {k} and is expected to give "
-            f"{tokens:.2f}"
+            f"{best.source} off: {step}it needs {best.needed:.2f} tokens a round at K = {best.k} and is expected to "
+            f"give {best.tokens:.2f}{unsure}"
         )
 
     def _round_ms(self, offer: Offer, k: int) -> float:

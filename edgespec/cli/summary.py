@@ -8,7 +8,7 @@ from ..reply import Reply
 def summary(reply: Reply) -> str:
     """Tokens, speed, and what speculation did: "84 tokens, 31.2 tokens/s, 1.84 tokens per target step, ..."."""
     stats = reply.stats
-    parts = [f"{stats.completion_tokens} tokens"]
+    parts = [f"{stats.completion_tokens} token{'' if stats.completion_tokens == 1 else 's'}"]
     if stats.tokens_per_s is not None:
         parts.append(f"{stats.tokens_per_s:.1f} tokens/s")
     if stats.mode == "speculative" and stats.tau is not None and stats.acceptance is not None:

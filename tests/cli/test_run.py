@@ -238,6 +238,10 @@ def test_max_tokens_counts_tokens(chat, greedy):
     assert one["usage"]["completion_tokens"] == 1
     assert greedy.text.startswith(one["text"].rstrip("\N{REPLACEMENT CHARACTER}"))
     assert (one["stats"]["rounds"], one["stats"]["tau"], one["stats"]["tokens_per_s"]) == (0, None, None)
+    for tokens in ("1", "2"):  # the second one comes alone, too: there is no room for a guess before the end
+        done = ok(chat("Tell me more", "--temperature", "0", "-n", tokens, "--json"))
+        assert done.json["stats"]["why"] == "the answer ended before anything could be guessed"
+    assert "] 1 token, plain: the answer ended" in ok(chat("Tell me more", "--temperature", "0", "-n", "1")).err
 
 
 def test_raw_completes_the_bare_text(chat, llm):

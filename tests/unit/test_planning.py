@@ -281,7 +281,30 @@ def test_no_source_is_used_where_none_pays_and_the_reason_is_said() -> None:
     assert planner.plan([Offer("model", (0,), 4.0)], 1).source is None
     assert planner.why_off().startswith("model off: one step costs 0.40 of a target step; it needs 2.40 tokens a round")
     assert planner.plan([], 5) == Plan(ms=planner.plain_ms)
-    assert planner.why_off() == "no source had a draft"
+    assert planner.why_off() == ""
+
+
+def test_the_reason_is_true_where_a_source_would_pay() -> None:
+    """A plain round may be there to be measured, or because what may be lost is used up: then no sum is to blame."""
+    planner = Planner(Costs(CostTable((1, 2), (10.0, 10.5))), {"lookup": lambda _: 0.9}, overhead_ms=0.0)
+    offer, plain = Offer("lookup", (1,)), 0
+    for _ in range(40):
+        plan = planner.plan([offer], 1)
+        plain += plan.source is None
+        assert plan.source is not None or planner.why_off() == ""
+        produced = 1 + plan.k
+        planner.observe(plan, (1,) * plan.k, (1.0,) * plan.k, produced=produced, draft_ms=0, verify_ms=10, other_ms=0)
+    assert plain > 0
+
+
+def test_a_short_answer_says_that_nothing_more_may_be_lost() -> None:
+    costs = Costs(CostTable((1, 2, 4), (10.0, 30.0, 31.0)))
+    planner = Planner(costs, {"lookup": lambda _: 0.97}, overhead_ms=0.0, remaining=8)
+    assert planner.plan([Offer("lookup", (1, 1, 1))], 3).source is None
+    assert planner.why_off() == (
+        "lookup off: at K = 3 it is expected to give 3.82 tokens a round and needs 3.10, but if all were wrong, more "
+        "time would be lost than may be so far"
+    )
 
 
 def test_a_draft_ends_where_one_more_token_is_not_expected_to_pay() -> None:
