@@ -11,7 +11,7 @@ from ..errors import BadRequestError
 
 SWEEP = (1, 2, 3, 5, 7, 11, 15)  # K, of --sweep
 DEFAULT_K = 3
-_MAX_K = 31  # rows of one decode, less the one that needs no draft
+MAX_K = 31  # rows of one decode, less the one that needs no draft
 
 _FORMS = "use auto, plain or SOURCE:K, such as lookup:3"
 
@@ -41,8 +41,8 @@ def parse_mode(text: str, *, has_draft: bool, **has: bool) -> Mode:
         raise BadRequestError(f"mode {text!r} is not known; {_FORMS}")
     if source in ("auto", "none"):
         raise BadRequestError(f"mode {text!r} names no source; {_FORMS}, with one of {', '.join(DRAFTERS)}")
-    if not re.fullmatch(r"[0-9]{1,9}", k) or not 1 <= int(k) <= _MAX_K:
-        raise BadRequestError(f"mode {text!r} has K = {k!r}; K is a whole number from 1 to {_MAX_K}")
+    if not re.fullmatch(r"[0-9]{1,9}", k) or not 1 <= int(k) <= MAX_K:
+        raise BadRequestError(f"mode {text!r} has K = {k!r}; K is a whole number from 1 to {MAX_K}")
     return Mode(f"{source}:{int(k)}", select(source, has_draft=has_draft, **has), int(k))
 
 

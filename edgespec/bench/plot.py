@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ def check_plot(path: Path) -> None:
         raise BadRequestError(f"plot {path} is neither .png nor .svg; name the file so")
     if not path.absolute().parent.is_dir():
         raise BadRequestError(f"plot {path} lies in no folder that exists; make the folder, or name another")
+    if path.is_dir() or not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise BadRequestError(f"plot {path} cannot be written; name another file")
     if importlib.util.find_spec("matplotlib") is None:
         raise BadRequestError("plots need matplotlib, which is not installed; pip install 'edgespec[bench]'")
 

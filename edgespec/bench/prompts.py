@@ -63,7 +63,9 @@ def _load(name: str, shown: str, limit: int | None) -> Workload:
 def read_file(path: Path) -> list[BenchPrompt]:
     """Prompts of a JSON-lines file: one a line, or of "turns" each. Raises BadRequestError with the line's number."""
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8-sig").split(
+            "\n"
+        )  # texts may hold other ends of lines, and a file begin with a mark
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise BadRequestError(f"cannot read workload {path}: {why}") from error

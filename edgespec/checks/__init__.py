@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..api import LLM
+from ..bench.modes import MAX_K
 from ..errors import BadRequestError, EdgeSpecError
 from ..generation import NO_ROLLBACK
 from .identity import check_greedy, check_seed
@@ -46,7 +47,7 @@ class CheckOptions:
     def __post_init__(self) -> None:
         for name, least, most in (
             ("max_tokens", 2, 2**31),
-            ("draft_max", 1, 2**31),
+            ("draft_max", 1, MAX_K),
             ("samples", LEAST_SAMPLES, 2**31),
             ("seed", 0, 2**32),
         ):

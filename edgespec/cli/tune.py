@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import BadRequestError
-from ..models.names import resolve
+from ..errors import BadRequestError, ModelNotFoundError
+from ..models.names import PathName, parse, resolve
 from ..paths import user_path
 from ..text import sanitize
 from ..tuned import AS_IS, undo
@@ -102,8 +102,12 @@ def _undo(model: str, options: dict[str, Any]) -> None:
     for name in (model, options["draft"]):
         if name is None:
             continue
-        path = user_path(name)
-        # Of a file that is gone, the copies may still be here.
-        freed = undo(path if path.suffix == ".gguf" else resolve(name))
+        try:
+            path = resolve(name)
+        except ModelNotFoundError:
+            if not isinstance(parse(name), PathName):
+                raise
+            path = user_path(name)
+        freed = undo(path)  # of a file that is gone, the copies may still be here
         done = "nothing to undo" if freed is None else f"undone, {freed / 1e6:.1f} MB freed"
         click.echo(sanitize(f"{path.name}: {done}"))

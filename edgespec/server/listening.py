@@ -13,5 +13,5 @@ def open_socket(host: str, port: int, backlog: int, advice: str) -> socket.socke
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=backlog)
     except (OSError, UnicodeError) as error:  # UnicodeError: a host name that cannot be one
-        why = error.strerror if isinstance(error, OSError) else error
+        why = str(error.strerror).partition(" (while")[0] if isinstance(error, OSError) else error  # Python adds that
         raise EdgeSpecError(f"cannot listen on {host}:{port}: {why}; {advice}") from None

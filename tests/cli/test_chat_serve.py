@@ -252,6 +252,7 @@ def test_a_port_that_is_taken(cli: Cli) -> None:
         result = cli.here("chat", "--serve", "--port", str(taken.getsockname()[1]))
     assert result.code == 1
     assert "cannot listen" in result.err
+    assert "(" not in result.err
     assert "--port" in result.err
     assert len(result.err.splitlines()) == 1
 

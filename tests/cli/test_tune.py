@@ -23,9 +23,12 @@ from edgespec_command import EDGESPEC, Cli, Models, Result
 import edgespec
 from edgespec.cli import tune as tune_command
 from edgespec.costs import CostTable
-from edgespec.errors import EdgeSpecError
+from edgespec.errors import EdgeSpecError, ModelNotFoundError
+from edgespec.models.header import read_header
 from edgespec.tiny_gguf import CHATML_TEMPLATE, write_tiny
+from edgespec.tuned import AS_IS, Finding, Record, folder_of, write_record
 from edgespec.tuning import process
+from model_places import make_places, put_in_hub
 
 # Milliseconds of a plain step, where a test decides which form is the fastest.
 Q8_IS_FASTEST = {"F16": 10.0, "Q8_0": 5.0}
@@ -312,3 +315,21 @@ def test_a_model_that_is_not_there(cli: Cli, name: str, code: int) -> None:
 def test_nothing_to_undo_is_no_error(cli: Cli, tmp_path: Path) -> None:
     done = tune(cli, tmp_path / "never.gguf", "--undo")
     assert (done.code, done.out, done.err) == (0, "never.gguf: nothing to undo\n", "")
+
+
+def test_names_of_the_hub_are_undone_like_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = make_places(tmp_path)
+    for name, value in places.env.items():
+        monkeypatch.setenv(name, value)
+    made = write_tiny(tmp_path / "made.gguf", quant="q8_0").read_bytes()
+    file = put_in_hub(places, "me/mine", {"file.gguf": made}) / "file.gguf"
+    folder = folder_of(read_header(file))
+    write_record(folder, Record(str(file), target=Finding(AS_IS, None, len(made), "2026-01-31", None, ())))
+
+    def undone(name: str) -> str:
+        return CliRunner().invoke(tune_command.tune, [name, "--undo"], catch_exceptions=False).stdout
+
+    with pytest.raises(ModelNotFoundError, match=r"hf:me/other/file\.gguf is not here"):
+        undone("hf:me/other/file.gguf")
+    assert undone("hf:me/mine/file.gguf").startswith("file.gguf: undone, ")
+    assert not folder.exists()

@@ -330,7 +330,7 @@ def test_a_prompt_that_is_too_long_is_named(pair, tmp_path):
         (("--prompts", "0"), "prompts is 0; it must be a whole number from 1"),
         (("-n", "1"), "max tokens is 1; it must be a whole number from 2"),
         (("--draft-max", "0"), "draft max is 0; it must be a whole number from 1"),
-        (("--draft-max", "99"), "draft max is 99"),
+        (("--draft-max", "32"), "draft max is 32; it must be a whole number from 1 to 31"),
         (("--seed", "-1"), "seed is -1"),
         (("--drafter", "none"), "nothing to verify: no drafter was asked for"),
         (("--prompts-file", "/no/such/file"), "cannot read"),

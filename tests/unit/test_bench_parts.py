@@ -137,6 +137,17 @@ def test_a_bad_file_is_refused_by_line(tmp_path, text, message):
     assert "\n" not in str(refused.value)
 
 
+def test_a_line_ends_where_json_lines_end(tmp_path):
+    """Texts may hold other ends of lines as they are, and editors put a mark before the first line."""
+    path = tmp_path / "texts.jsonl"
+    texts = ["one\u2028two", "one\x85two\x1cthree", "last"]
+    lines = [json.dumps({"prompt": text}, ensure_ascii=False) for text in texts]
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode() + b"\n\n")
+    assert [(prompt.name, prompt.plain) for prompt in read_file(path)] == [
+        (f"texts-{number}", text) for number, text in enumerate(texts, start=1)
+    ]
+
+
 def test_a_workload_that_is_nowhere(tmp_path):
     with pytest.raises(BadRequestError, match="workload 'poetry' is not known; use code, chat, rag, edit, prose, all"):
         load_workloads(["poetry"], None)
@@ -220,6 +231,9 @@ def test_a_plot_that_cannot_be_is_refused_before_anything_runs(tmp_path, monkeyp
         check_plot(tmp_path / "a.pdf")
     with pytest.raises(BadRequestError, match="no folder that exists"):
         check_plot(tmp_path / "none" / "a.png")
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(BadRequestError, match=r"folder.png cannot be written; name another file"):
+        check_plot(tmp_path / "folder.png")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(BadRequestError, match=r"pip install 'edgespec\[bench\]'"):
         check_plot(tmp_path / "a.png")
