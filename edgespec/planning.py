@@ -18,8 +18,8 @@ from .acceptance import Acceptance, Prior
 from .beside import ALONE, Beside, passes
 from .costs import Costs
 from .losses import Account, Ledger
+from .reasons import UNSURE, Considered, why_off
 
-_SWITCH_ON = 0.02  # hysteresis, in tokens: speculation starts where it is expected to win by more than noise
 _PATIENCE, _LONGEST_PATIENCE = 4, 64  # rounds between two probes of a source that is not chosen, doubling
 _RECALLED, _RECALLED_PATIENCE = 12, 32  # tokens that earlier requests saw: then a source is no unknown to begin with
 _SHORT_SETUP_STEPS = 4.0  # draft steps: a longer set-up is an investment
@@ -63,19 +63,6 @@ class Plan:
     gain: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The best draft of a source that was thought of. needed: tokens a round from which on it pays.  step: time of
-    drafting one token over that of a plain round.
-    """
-
-    source: str
-    k: int
-    tokens: float
-    needed: float
-    step: float
-
-
 class Planner:
     """Chooses source and K of each round of one request, and learns from every round.
 
@@ -105,7 +92,7 @@ class Planner:
         self._tried: dict[str, int] = {}
         self._patience: dict[str, int] = {}
         self._speculating = False
-        self._seen: list[_Seen] = []  # of the latest plan
+        self._considered: list[Considered] = []  # by the latest plan
         self._off = True  # is speculation, where that plan is a plain round; else it is there to be measured
         self._depth = 0
         self._beside = ALONE
@@ -155,7 +142,7 @@ class Planner:
         """
         self._depth = depth
         self._known_ms.clear()
-        self._seen.clear()
+        self._considered.clear()
         if not offers:
             self._speculating, self._off = False, True
             return Plan(ms=self.plain_ms)
@@ -197,7 +184,8 @@ class Planner:
         if options:
             k, tokens, ms = max(options, key=self._value)
             needed = self._plain_tokens + self.rate * (ms - self.plain_ms)
-            self._seen.append(_Seen(offer.source, k, tokens, needed, offer.step_ms / self.plain_ms))
+            step = offer.step_ms / self.plain_ms
+            self._considered.append(Considered(offer.source, k, tokens, needed, step))
         return {option[0]: option for option in options if self._affords(option[2])}
 
     def _may_speculate(self, gain: float) -> bool:
@@ -205,7 +193,7 @@ class Planner:
         return self._wins(gain) and self._left >= 0 and self._since_plain < self._until_plain(gain)
 
     def _wins(self, gain: float) -> bool:
-        return gain > (0.0 if self._speculating else _SWITCH_ON)
+        return gain > (0.0 if self._speculating else UNSURE)  # hysteresis
 
     def _until_plain(self, gain: float) -> float:
         """Rounds until the next plain one. gain: tokens that speculation is expected to win in a round."""
@@ -392,20 +380,7 @@ class Planner:
 
     def why_off(self) -> str:
         """One sentence on why the latest plan was a plain round; empty where nothing was offered, or to measure one."""
-        if not self._seen or not self._off:
-            return ""
-        best = max(self._seen, key=lambda seen: seen.tokens / seen.needed)
-        step = f"one step costs {best.step:.2f} of a target step; " if best.step else ""
-        if best.tokens - best.needed > _SWITCH_ON:
-            return (
-                f"{best.source} off: {step}at K = {best.k} it is expected to give {best.tokens:.2f} tokens a round and "
-                f"needs {best.needed:.2f}, but if all were wrong, more time would be lost than may be so far"
-            )
-        unsure = ", too little more to be sure of" if best.tokens > best.needed else ""
-        return (
-            f"{best.source} off: {step}it needs {best.needed:.2f} tokens a round at K = {best.k} and is expected to "
-            f"give {best.tokens:.2f}{unsure}"
-        )
+        return why_off(self._considered) if self._off else ""
 
     def _round_ms(self, offer: Offer, k: int) -> float:
         return self._setup_in_round(offer) + k * offer.step_ms + self._cost(k + 1) + self.overhead_ms
