@@ -48,7 +48,10 @@ def _encode(llm: LLM, prompt: BenchPrompt, messages: Sequence[Mapping[str, Any]]
             raise BadRequestError(f'prompt {prompt.name} is a conversation; {why} {{"prompt"}} lines only')
         ids = llm.encode(prompt.plain)
     else:
-        ids = llm.encode(messages)
+        try:
+            ids = llm.encode(messages)
+        except BadRequestError as error:  # what this model's template does not take
+            raise BadRequestError(f"prompt {prompt.name}: {error}") from error
     if len(ids) + 2 > llm.target.n_ctx:
         raise ContextFullError(
             f"prompt {prompt.name} has {len(ids)} tokens and the context holds {llm.target.n_ctx}; "

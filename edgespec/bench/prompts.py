@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import workloads
 from ..errors import BadRequestError
+from ..message_fields import parse_messages
 
 Turns = tuple[Mapping[str, Any], ...]
 
@@ -92,6 +93,10 @@ def _prompts(path: Path, number: int, line: str) -> list[BenchPrompt]:
     if forms == ["messages"]:
         if not isinstance(value, list) or not value or not all(isinstance(m, dict) for m in value):
             raise BadRequestError(f"{where}: messages is no list of objects; {_LINE}")
+        try:
+            parse_messages(value)
+        except BadRequestError as error:
+            raise BadRequestError(f"{where}: {error}") from error
         return [BenchPrompt(name, tuple(value))]
     texts = value if forms == ["turns"] and isinstance(value, list) and value else [value]
     if not all(isinstance(text, str) and text.strip() for text in texts):

@@ -308,7 +308,7 @@ def test_prompts_of_a_file(check, tmp_path):
         ('{"prompt": "x", "messages": []}', "prompt and messages"),
         ('{"prompt": " "}', "line 1"),
         ('{"messages": [1]}', "line 1"),
-        ('{"messages": [{"role": "king", "content": "x"}]}', "prompt bad-1: messages.*role must be one of"),
+        ('{"messages": [{"role": "king", "content": "x"}]}', "line 1: messages.*role must be one of"),
         ("", "no prompts"),
     ],
 )

@@ -54,6 +54,16 @@ def test_first_turns_are_checked_ahead_of_time(llm: edgespec.LLM) -> None:
         check(llm, [MINE, Workload("long", (long,))], raw=False)
 
 
+def test_what_a_template_refuses_is_named(tiny: Callable[..., Path]) -> None:
+    strict = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHATML_TEMPLATE
+    prompt = BenchPrompt("mine-7", ({"role": "system", "content": "Be brief."}, *FIRST.messages))
+    with (
+        edgespec.load(tiny(chat_template=strict), ctx_size=256, threads=1, buffers="none") as loaded,
+        pytest.raises(BadRequestError, match=r"prompt mine-7: .*no system"),
+    ):
+        check(loaded, [Workload("mine", (prompt,))], raw=False)
+
+
 def test_without_a_template_there_is_no_second_turn(llm: edgespec.LLM) -> None:
     assert check(llm, [Workload("mine", (FIRST, OTHER))], raw=True) == llm.encode("One")
     with pytest.raises(BadRequestError, match=r"prompt mine-1.2 is a conversation; --raw takes"):

@@ -126,6 +126,7 @@ def test_files_of_one_name_are_told_apart(tmp_path):
         ('{"turns": ["a", " "]}', "turns has no text"),
         ('{"messages": "a"}', "messages is no list of objects"),
         ('{"messages": []}', "messages is no list of objects"),
+        ('{"messages": [{"role": "user"}]}', r"bad.jsonl, line 1: messages\[0\]\.content must be text"),
         ("[" * 100_000, "is not JSON"),
     ],
 )
