@@ -51,10 +51,11 @@ def seen_sources(rounds: Sequence[RoundEvent]) -> list[str]:
 def summary(figures: Figures) -> str:
     """One line for people who do not care how it works."""
     stats = figures.stats
+    why = _named(figures.why)
     if not stats.rounds:
-        return "Nothing has been generated yet."
+        return f"{why[0].upper()}{why[1:]}." if why else "Nothing has been generated yet."
     if not stats.drafted:
-        return f"Plain speed: {figures.why or 'nothing was guessed so far'}."
+        return f"Plain speed: {why or 'nothing was guessed so far'}."
     share = f"{100 * stats.accepted / stats.produced:.0f}% of tokens were guessed right"
     if figures.speedup is None:
         return f"{share}; speed-up not measured yet."
@@ -73,12 +74,19 @@ def speedup_line(figures: Figures) -> str:
 
 
 def why_line(figures: Figures) -> str:
-    """Why speculation is off, or was in the end; empty where it is not."""
-    if figures.stats.drafted:
-        return f"In the end: {figures.why}" if figures.why else ""
-    if not figures.why:
+    """Why nothing was guessed, or not any more in the end; empty where there is no reason, or summary() says it."""
+    why = _named(figures.why)
+    if not why or not figures.stats.rounds:
         return ""
-    return figures.why if "off" in figures.why else f"Speculation is off, because {figures.why}"
+    if figures.stats.drafted:
+        return f"In the end: {why}"
+    return why if "off" in why else f"Nothing was guessed: {why}"
+
+
+def _named(why: str) -> str:
+    """The same with the source's name as it stands everywhere on the screen."""
+    source, off, rest = why.partition(" off: ")
+    return f"{SOURCES[source].name}{off}{rest}" if off and source in SOURCES else why
 
 
 def sparkline(rounds: Sequence[RoundEvent], width: int) -> str:

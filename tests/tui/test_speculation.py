@@ -311,12 +311,16 @@ async def test_why_speculation_is_off_is_a_sentence() -> None:
     async with app.run_test(size=(60, 40)):
         app.panel.finish(Reply("x", (5,), (-0.1,), "stop", "m", "model", stats))
         assert app.said("#summary") == "Plain speed: guesses cost more than they save here."
-        assert "Speculation is off, because guesses cost more than they save here" in app.said("#measured")
+        assert "Nothing was guessed: guesses cost more than they save here" in app.said("#measured")
         assert "not measured yet (nothing was guessed)" in app.said("#measured")
-        stats.why = "lookup off: it needs 2.00 tokens a round at K = 1 and is expected to give 1.20"
+        stats.why = "medusa off: it needs 2.00 tokens a round at K = 1 and is expected to give 1.20"
         stats.record(RoundEvent(2, "lookup", 1, (DraftedToken(6, "x", 1.0, 0.0, False),), 0, 1, (5,), 0.0, 20.0, 1.0))
         app.panel.finish(Reply("xx", (5, 5), (-0.1, -0.1), "stop", "m", "model", stats))
-        assert "In the end: lookup off: it needs" in " ".join(app.said("#measured").split())
+        assert "In the end: heads off: it needs" in " ".join(app.said("#measured").split())
+        stats = GenerationStats(why="the answer ended before anything could be guessed")
+        app.panel.finish(Reply("x", (5,), (-0.1,), "length", "m", "model", stats))
+        assert app.said("#summary") == "The answer ended before anything could be guessed."
+        assert "Nothing was guessed" not in app.said("#measured")
 
 
 @in_app
