@@ -9,8 +9,9 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Beside:
     """What other requests have in the same decode: their number, their rows, the tokens expected of these, and the
-    tokens of context that they hold.  reading: tokens of prompts that are in it, without rows.  drafting: how many of
-    them draft with the draft model.  widths: the rows of each, where different ones are several passes (see passes()).
+    tokens of context that they hold.  drafted: of their rows, those of drafts.  reading: tokens of prompts that are in
+    it, without rows.  drafting: how many of them draft with the draft model.  widths: the rows of each, where different
+    ones are several passes (see passes()).  rate: tokens per millisecond that all have reached; 0: not known.
 
     A row more then costs what it adds to a decode that is run anyway, and a millisecond more delays everybody's tokens:
     tokens and rates below are those of all requests together. What is read has to be read in some decode, so it counts
@@ -21,9 +22,16 @@ class Beside:
     rows: int = 0
     tokens: float = 0.0
     depth: int = 0
+    drafted: int = 0
     reading: int = 0
     drafting: int = 0
     widths: tuple[int, ...] = ()
+    rate: float = 0.0
+
+    @property
+    def plain_rows(self) -> int:
+        """Rows that the others have if none of them drafts."""
+        return self.rows - self.drafted
 
 
 ALONE = Beside()

@@ -15,7 +15,8 @@ class CostTable:
     """Milliseconds of one decode by its number of rows, as measured.
 
     widths: ascending.  ms: behind a context of `depth` tokens.  growth: by width, ms more for each further token
-    of context, believed up to `reach` tokens; none: not measured.
+    of context, believed up to `reach` tokens; none: not measured.  bare: of a padded table, the one of decodes that are
+    not padded.
     """
 
     widths: tuple[int, ...]
@@ -23,6 +24,7 @@ class CostTable:
     depth: int = 0
     growth: tuple[float, ...] = ()
     reach: int = 0
+    bare: CostTable | None = None
 
     def at(self, width: int, depth: int | None = None) -> float:
         """Measured, or interpolated between the neighbours that are. depth: tokens of context; None: as measured."""
@@ -62,7 +64,9 @@ class CostTable:
         widths = tuple(range(self.widths[0], self.widths[-1] + 1))
         run = [padding.get(w, w) for w in widths]
         growth = tuple(self._between(self.growth, w) for w in run) if self.growth else ()
-        return replace(self, widths=widths, ms=tuple(self.at(w) for w in run), growth=growth)
+        return replace(
+            self, widths=widths, ms=tuple(self.at(w) for w in run), growth=growth, bare=self if padding else None
+        )
 
 
 class Costs:
@@ -71,23 +75,32 @@ class Costs:
     def __init__(self, table: CostTable) -> None:
         self.table = table
         self._common = 1.0  # what has slowed or sped all widths alike
-        self._own: dict[int, float] = {}  # what is special to one
+        self._own: dict[tuple[int, bool], float] = {}  # what is special to one
         self.rounds = 0
 
-    def at(self, width: int, depth: int | None = None) -> float:
-        """Milliseconds expected now of a decode of `width` rows behind `depth` tokens."""
-        return self.table.at(width, depth) * self._common * self._own.get(width, 1.0)
+    def at(self, width: int, depth: int | None = None, *, padded: bool = True) -> float:
+        """Milliseconds expected now of a decode of `width` rows behind `depth` tokens. padded: if that is faster."""
+        table = self.table if padded or self.table.bare is None else self.table.bare
+        return table.at(width, depth) * self._common * self._own.get((width, padded), 1.0)
 
-    def observe(self, width: int, ms: float, depth: int | None = None, weight: float = 1.0) -> None:
+    def observe(
+        self, width: int, ms: float, depth: int | None = None, weight: float = 1.0, *, padded: bool = True
+    ) -> None:
         """One decode of `width` rows took `ms`. Outliers are clipped: a few hiccups are no trend.
 
         weight: more than 1 where it stands for many, less where several tell of the same decode.
         """
         self.rounds += 1
-        surprise = weight * min(max(ms / self.at(width, depth) - 1, -_MOST_SURPRISE), _MOST_SURPRISE)
+        surprise = weight * min(max(ms / self.at(width, depth, padded=padded) - 1, -_MOST_SURPRISE), _MOST_SURPRISE)
         self._common *= 1 + 0.05 * surprise
-        own = self._own.get(width, 1.0) * (1 + (0.15 if width in self._own else 0.3) * surprise)
-        self._own[width] = 1 + 0.97 * (own - 1)  # leaks, so that what all widths share ends up in `common`
+        key = (width, padded)
+        own = self._own.get(key, 1.0) * (1 + (0.15 if key in self._own else 0.3) * surprise)
+        self._own[key] = 1 + 0.97 * (own - 1)  # leaks, so that what all widths share ends up in `common`
+
+    def follow(self, ratio: float, weight: float = 1.0) -> None:
+        """Decodes of several widths together took `ratio` of what was expected: so do all, a little."""
+        self.rounds += 1
+        self._common *= 1 + 0.05 * weight * min(max(ratio - 1, -_MOST_SURPRISE), _MOST_SURPRISE)
 
     def anchor(self, ms: float) -> None:
         """A decode of one row takes this long now: so all widths take more, or less, than the table says."""

@@ -19,6 +19,7 @@ from .distribution import Distribution
 from .proposing import Drafting
 from .sampling import Sampler
 from .scoring import Rows
+from .sharing import Prospect
 from .stats import RoundEvent
 
 
@@ -231,6 +232,14 @@ class Shares(Protocol):
         ...
 
     def share(self, beside: Beside) -> None:
-        """Told before each draft what other requests put into the same decode so far, and before observe() what they
-        did put into it."""
+        """Told before each draft what other requests put, or are planned to put, into the same decode, and before
+        observe() what they did put into it."""
+        ...
+
+    def prospect(
+        self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator, beside: Beside
+    ) -> Prospect | None:
+        """What a draft of up to `k` tokens would give, asked before it where requests share a decode. beside: what the
+        others have in it if nobody drafts.
+        """
         ...

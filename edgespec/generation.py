@@ -23,6 +23,7 @@ from .request import GenerationRequest
 from .rounds import Event, Timing, step
 from .sampling import Grammar, Sampler, Walk
 from .scoring import Rows, Scorer, common_prefix
+from .sharing import Prospect
 from .stages import largest
 from .stats import DraftedToken, GenerationStats, RoundEvent, TokenEvent, TopToken
 from .text import OutputText
@@ -142,21 +143,35 @@ class Generation:
         """Tokens that its latest draft was expected to give beyond the one of a plain round; 0: nobody plans it."""
         return 0.0 if self._shares is None else self._shares.expects
 
-    def drafting(self, width: int, beside: Beside = ALONE) -> Drafting:
-        """This round's draft, at most `width` rows with the one that needs no draft. beside: others' share of it.
-
-        The steps of a draft model are yielded, and its rows sent back.
-        """
-        if self.drafter is None or not self.completion_started:
-            return NO_DRAFT
+    def _room(self, width: int) -> int:
+        """Tokens that a draft may have in a round of at most `width` rows."""
+        if not self.completion_started:
+            return 0
         left = self.request.max_tokens
-        room = min(
+        return min(
             self.request.draft_max,
             width - 1,
             self.scorer.n_ctx - len(self.tokens) - 1,
             self.scorer.n_ctx if left is None else left - (len(self.tokens) - self.prompt_len) - 1,
         )
-        if room <= 0:
+
+    def prospect(self, width: int, beside: Beside) -> Prospect | None:
+        """What a draft would give in a round that others share; None: nobody plans it, or there is no room for one.
+
+        beside: what the others have in the decode if nobody drafts.
+        """
+        room = self._room(width)
+        if self._shares is None or room <= 0:
+            return None
+        return self._shares.prospect(self.tokens, room, self.sampler, self.rng, beside)
+
+    def drafting(self, width: int, beside: Beside = ALONE) -> Drafting:
+        """This round's draft, at most `width` rows with the one that needs no draft. beside: others' share of it.
+
+        The steps of a draft model are yielded, and its rows sent back.
+        """
+        room = self._room(width)
+        if self.drafter is None or room <= 0:
             return NO_DRAFT
         self._asked = True
         if self._shares is not None:

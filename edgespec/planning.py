@@ -19,6 +19,7 @@ from .beside import ALONE, Beside, passes
 from .costs import Costs
 from .losses import Account, Ledger
 from .reasons import UNSURE, Considered, why_off
+from .sharing import Prospect, Way
 
 _PATIENCE, _LONGEST_PATIENCE = 4, 64  # rounds between two probes of a source that is not chosen, doubling
 _RECALLED, _RECALLED_PATIENCE = 12, 32  # tokens that earlier requests saw: then a source is no unknown to begin with
@@ -30,6 +31,7 @@ _MEMORY = 0.97  # per round, of the speed achieved
 # is known. The less speculation is expected to win, the more depends on that, and the less a plain round costs.
 _PLAIN_EVERY, _PLAIN_OFTEN, _PLAIN_LOSS = 64, 4, 0.025
 _LONE = 2.0  # weight of the time of a plain round that stands among others
+_NOBODY = 0  # drafts: stands for a number of rows
 _SURPRISE = 0.08  # of a plain round's time: more, and the next one comes soon
 
 
@@ -123,6 +125,20 @@ class Planner:
         """Tokens expected of such a round, of all requests."""
         return 1 + self.beside.tokens
 
+    @property
+    def _talking(self) -> int:
+        """Requests with rows in this round."""
+        return 1 + self.beside.plain_rows
+
+    @property
+    def _all_plain_ms(self) -> float:
+        """Expected time of a round in which nobody drafts."""
+        if not self.beside.drafted:
+            return self.plain_ms
+        if _NOBODY not in self._known_ms:
+            self._known_ms[_NOBODY] = self._decode_ms((1,) * self._talking)
+        return self._known_ms[_NOBODY] + self.overhead_ms
+
     def _cost(self, width: int) -> float:
         ms = self._known_ms.get(width)
         if ms is None:
@@ -130,10 +146,30 @@ class Planner:
         return ms
 
     def _cost_now(self, width: int) -> float:
+        if not self.beside.widths:
+            return self.costs.at(width + self.beside.rows, self._depth + self.beside.depth)
+        return self._decode_ms((width, *self.beside.widths))
+
+    def _decode_ms(self, widths: Sequence[int]) -> float:
+        """By the rows of each request: in passes, which are not padded, or all together."""
         depth = self._depth + self.beside.depth
         if not self.beside.widths:
-            return self.costs.at(width + self.beside.rows, depth)
-        return sum(self.costs.at(rows, depth) for rows in passes((width, *self.beside.widths)))
+            return self.costs.at(sum(widths), depth)
+        return sum(self.costs.at(rows, depth, padded=False) for rows in passes(widths))
+
+    def _price(self, widths: Sequence[int]) -> float:
+        return self._decode_ms(widths) + self.overhead_ms
+
+    def prospect(self, offers: Sequence[Offer], room: int, depth: int = 0) -> Prospect:
+        """What this request could draft, for a plan of all that share a decode. room, depth: as for plan()."""
+        self._depth = depth
+        self._known_ms.clear()
+        ways = [
+            Way(self._reaches(offer, room), offer.step_ms, self._setup_in_round(offer))
+            for offer in offers
+            if self.worth_setup(offer)
+        ]
+        return Prospect.of(ways, self.rate, self._recent, self._left, self._price)
 
     def plan(self, offers: Sequence[Offer], room: int, depth: int = 0) -> Plan:
         """The best expected rate, within the loss budget.
@@ -190,7 +226,8 @@ class Planner:
 
     def _may_speculate(self, gain: float) -> bool:
         """gain: tokens that speculation is expected to win in a round."""
-        return self._wins(gain) and self._left >= 0 and self._since_plain < self._until_plain(gain)
+        due = not self.beside.requests and self._since_plain >= self._until_plain(gain)
+        return self._wins(gain) and self._left >= 0 and not due
 
     def _wins(self, gain: float) -> bool:
         return gain > (0.0 if self._speculating else UNSURE)  # hysteresis
@@ -203,9 +240,11 @@ class Planner:
 
     @property
     def rate(self) -> float:
-        """Tokens per millisecond of the latest rounds, never below what plain decoding gives."""
+        """Tokens per millisecond of the latest rounds, never below what plain decoding gives: of all requests."""
+        if self.beside.rate:
+            return self.beside.rate
         plain, spent = self._recent
-        return self._plain_tokens / self.plain_ms * max(1.0, plain / spent if spent else 0.0)
+        return self._talking / self._all_plain_ms * max(1.0, plain / spent if spent else 0.0)
 
     def _plain_for(self, tokens: float) -> float:
         """Milliseconds that so many tokens of all requests would take without drafts of this one."""
@@ -298,12 +337,12 @@ class Planner:
 
     def _affords(self, ms: float) -> bool:
         """Even if nothing of a round of `ms` is accepted, do all losses stay within the allowance?"""
-        return ms - self.plain_ms <= self._left
+        return ms - self._all_plain_ms <= self._left
 
     @property
     def _left(self) -> float:
         """Milliseconds that may still be lost."""
-        return self._account.left(self.plain_ms, self.beside.requests)
+        return self._account.left(self._all_plain_ms, self.beside.requests)
 
     def _may_probe(self, offer: Offer, option: tuple[int, float, float]) -> bool:
         """A source that costs something to ask and does not seem to pay is asked rarely, within the budget."""
@@ -333,18 +372,24 @@ class Planner:
         other_ms: float,
     ) -> None:
         """One round is over. features: of the drafted tokens.  values: acceptance of those that were looked at."""
-        several = self.beside.widths and len(passes((len(features) + 1, *self.beside.widths))) > 1
-        if self.beside.reading or several:  # its time says little about its rows
-            verify_ms = self._cost(len(features) + 1)
+        width = len(features) + 1
+        if self.beside.reading:  # its time says little about its rows
+            verify_ms = self._cost(width)
+        elif self.beside.widths and len(passes((width, *self.beside.widths))) > 1:  # and of which rows it does not say
+            self.costs.follow(verify_ms / self._cost(width), weight=1 / (1 + self.beside.requests))
         else:
-            self._observe_cost(len(features) + 1, verify_ms)
-            self._known_ms.clear()
+            self._observe_cost(width, verify_ms)
+        self._known_ms.clear()
         self.overhead_ms += 0.05 * (min(other_ms, 2 * self.overhead_ms + 0.1) - self.overhead_ms)
-        total = max(0.0, draft_ms - plan.setup_ms) + verify_ms + other_ms
-        self._account.spend(total / (1 + self.beside.requests))
-        plain_ms = self._plain_for(produced + self.beside.tokens)
+        # Its part of the round: of the decode what its rows have in it, of what drafts made dearer what its own did.
+        plain_ms = self._all_plain_ms
+        drafts = len(features) + self.beside.drafted
+        more_ms = (verify_ms + other_ms - plain_ms) * (len(features) / drafts if drafts else 1 / self._talking)
+        share_ms = plain_ms / self._talking
+        total = share_ms + more_ms + max(0.0, draft_ms - plan.setup_ms)
+        self._account.spend(total)
         plain, spent = self._recent
-        self._recent = (plain * _MEMORY + plain_ms, spent * _MEMORY + total)
+        self._recent = (plain * _MEMORY + share_ms * produced, spent * _MEMORY + total)
         self.remaining = max(1, self.remaining - produced)
         for source in self._since_probe:
             self._since_probe[source] += 1
@@ -359,7 +404,7 @@ class Planner:
         for feature, value in zip(features, values, strict=False):
             estimate.observe(feature, value)
         self._tried[plan.source] = self._tried.get(plan.source, 0) + len(values)
-        self._account.lose(total - plain_ms, self.plain_ms)
+        self._account.lose(total - share_ms * produced, plain_ms)
         if plan.probe:
             self._since_probe[plan.source] = 0
             self._patience[plan.source] = min(_LONGEST_PATIENCE, max(_PATIENCE, 2 * self._patience[plan.source]))
@@ -372,7 +417,8 @@ class Planner:
             self._surprised = abs(ms / self._cost(1) - 1) > _SURPRISE
             self._plain_every = _PLAIN_OFTEN if self._surprised else min(2 * self._plain_every, _PLAIN_EVERY)
         rows, depth = width + self.beside.rows, self._depth + self.beside.depth
-        self.costs.observe(rows, ms, depth, weight=_LONE if alone else 1 / (1 + others))
+        weight = _LONE if alone else 1 / (1 + others)
+        self.costs.observe(rows, ms, depth, weight=weight, padded=not self.beside.widths)
 
     def shadow(self, source: str, feature: int, value: float) -> None:
         """What would have become of a token that was not drafted: free sources learn without being used."""

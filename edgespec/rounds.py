@@ -15,6 +15,7 @@ from .beside import ALONE, Beside
 from .drafting import NO_DRAFT, Draft
 from .errors import Cancelled, ContextFullError
 from .scoring import Rows, Scorer, ScoreRequest
+from .sharing import NO_PROSPECT, lengths, reached
 from .stats import RoundEvent, TokenEvent
 
 if TYPE_CHECKING:
@@ -79,46 +80,74 @@ class _Round:
         self.running = running
         self.drafts: list[Draft] = [NO_DRAFT] * len(running)
         self.draft_ms = [0.0] * len(running)
-        self._more = [0.0] * len(running)  # tokens that each draft is expected to give beyond the first
-        self._planned = [0] * len(running)  # tokens of each draft
-        self._taken = [0] * len(running)  # that it may still have
+        # Of each draft, as planned for all until it is planned by itself:
+        self._planned = [0] * len(running)  # its tokens
+        self._taken = [0] * len(running)  # those that it may still have
+        self._more = [0.0] * len(running)  # those that it is expected to give beyond the one of a plain round
         self._drafting = [False] * len(running)  # with a draft model
         self._pieces = [(piece.generation, piece.text) for piece in pieces]
         self._depth = sum(len(g.tokens) for g in running) + sum(len(text) for _, text in self._pieces)
         self._attends_to_all, self._splits = scorer.attends_to_all, scorer.splits
         self._others = len(running) + len(pieces) - 1
         # Tokens without rows, those of a prompt's last piece, which has one, included.
+        self._rate = 0.0  # tokens per millisecond that all have reached; 0: not asked for
         self._reading = sum(min(p.tokens, p.generation.unread) for p in pieces) + sum(g.unread for g in running)
         # Each may have one row; what is left of the decode and of the cache is for drafts.
         rows = len(running)
         self._most = max(rows, min(scorer.max_width, scorer.cells - self._depth + rows)) - rows
 
     def propose(self) -> None:
-        """Drafts, of those first whose latest was expected to gain most: as the decode fills, width gets dearer.
+        """Drafts: their lengths are planned for all together, then each by itself beside these, those first whose
+        latest was expected to gain most.
 
         All are planned; then those of a draft model are made, a decode of it for a token of each. How long one gets may
         depend on the others, and on its own tokens only as far as they are kept.
         """
+        if len(self.running) > 1:
+            self._plan_together()
         begun = []
         for i in sorted(range(len(self.running)), key=lambda i: -self.running[i].expects):
             g = self.running[i]
+            if g.error is not None:
+                continue
             begin = time.perf_counter()
             try:
-                room = self._most - sum(self._taken)
-                if self._splits:  # drafts of equal lengths are verified in one pass
-                    room = min(room, self._most // len(self.running))
+                room = self._room(self._most - sum(self._taken) + self._taken[i])
                 one = proposing.begin(i, g.drafting(room + 1, self.beside(i)))
             except Exception as error:
+                self._plan(i, 0, 0)
+                self._drafting[i] = False
                 self._failed(g, error)
                 continue
+            self._drafting[i] = isinstance(one, proposing.Begun)
             self.draft_ms[i] = _ms(begin) if g.drafter is not None else 0.0
             if isinstance(one, proposing.Begun):
                 begun.append(one)
-                self._drafting[i] = True
                 self._plan(i, one.step.planned, one.step.most)
             else:
                 self._drafted(i, one)
         proposing.finish(begun, self._made, self._lost)
+
+    def _room(self, left: int) -> int:
+        """Tokens that one draft may have. left: of the decode. Drafts of equal lengths are verified in one pass: where
+        they are not planned together, each has its part.
+        """
+        return min(left, self._most // len(self.running)) if self._splits and not self._rate else left
+
+    def _plan_together(self) -> None:
+        """What each is to draft, for the most tokens per second of all."""
+        found = [NO_PROSPECT] * len(self.running)
+        for i, g in enumerate(self.running):
+            beside = replace(self.beside(i), drafting=len(self.running) - 1)  # of a decode of the draft model for all
+            try:
+                found[i] = g.prospect(self._most + 1, beside) or NO_PROSPECT
+            except Exception as error:
+                self._failed(g, error)
+        if any(prospect.gains for prospect in found):
+            self._rate = reached(found)
+            for i, k in enumerate(lengths(found, self._rate, self._most, splits=self._splits)):
+                self._planned[i] = self._taken[i] = k
+                self._more[i], self._drafting[i] = found[i].gain(k), k > 0 and found[i].steps[k - 1]
 
     def _made(self, one: proposing.Begun[int], draft: Draft) -> None:
         self.draft_ms[one.name] += one.ms
@@ -146,6 +175,8 @@ class _Round:
             rows=len(self.running) - 1 + sum(self._planned) - self._planned[i],
             tokens=len(self.running) - 1 + sum(self._more) - self._more[i],
             depth=self._depth - len(self.running[i].tokens) if self._attends_to_all else 0,
+            drafted=sum(self._planned) - self._planned[i],
+            rate=self._rate,
             widths=tuple(1 + n for j, n in enumerate(self._planned) if j != i) if self._splits else (),
             reading=self._reading,
             drafting=sum(self._drafting) - self._drafting[i],

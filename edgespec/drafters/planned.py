@@ -15,6 +15,7 @@ from ..drafting import NO_DRAFT, Draft, Drafter, Features, ReadsFeatures, ReadsS
 from ..planning import Offer, Plan, Planner
 from ..proposing import Drafting, alone
 from ..sampling import Sampler
+from ..sharing import Prospect
 from ..stats import RoundEvent
 from .model import ModelDrafter
 
@@ -76,15 +77,15 @@ class PlannedDrafter:
         self._features: tuple[int, ...] = ()
         self._confidence: list[int] = []
         self._setup_ms, self._unread = 0.0, 0
+        self._foreseen: tuple[int, int] | None = None  # tokens of text and room that the free drafts are for
 
     @property
     def _step_ms(self) -> float:
-        """Expected time of drafting one token with the draft model: a row more where others draft with it, too."""
-        costs, others = self._model_costs, self._planner.beside.drafting
+        """Expected time of drafting one token with the draft model: its part of a decode with those of others."""
+        costs, together = self._model_costs, self._planner.beside.drafting + 1
         if costs is None:
             return 0.0
-        more = costs.at(others + 1) - costs.at(others) if others else costs.at(1)
-        return max(more, 0.0) + self._planner.overhead_ms
+        return costs.at(together) / together + self._planner.overhead_ms
 
     @property
     def why(self) -> str:
@@ -117,18 +118,8 @@ class PlannedDrafter:
     def steps(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Drafting:
         """draft(), with the decodes of a draft model one after another."""
         room = min(k, LONGEST)
-        self._drafts = {}
-        for drafter in self._free:
-            draft = drafter.draft(tokens, room, sampler, rng)
-            if draft.tokens:
-                features = draft.features or tuple(range(len(draft.tokens)))
-                self._drafts[drafter.name] = replace(draft, features=features)
-        offers = [Offer(name, draft.features) for name, draft in self._drafts.items()]
-        for name, heads in self._heads.items():
-            if reach := heads.reach(tokens):
-                offers.append(Offer(name, tuple(range(min(reach, room))), self._head_ms[name]))
-        if self._whole is not None:
-            offers.append(self._model_offer(self._whole, tokens, room))
+        offers = self._offers(tokens, room, sampler, rng)
+        self._foreseen = None
         self._plan = self._planner.plan(offers, room, len(tokens))
         source = self._plan.source
         if source is None:
@@ -141,6 +132,36 @@ class PlannedDrafter:
             draft = yield from self._sampled(offers[-1], tokens, sampler, rng, room)
         self._features = draft.features
         return draft
+
+    def prospect(
+        self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator, beside: Beside
+    ) -> Prospect:
+        """What a draft of up to `k` tokens would give. The free drafts are made, and kept for steps()."""
+        self.share(beside)
+        room = min(k, LONGEST)
+        self._foreseen = None
+        offers = self._offers(tokens, room, sampler, rng)
+        self._foreseen = (len(tokens), room)
+        return self._planner.prospect(offers, room, len(tokens))
+
+    def _offers(self, tokens: Sequence[int], room: int, sampler: Sampler, rng: np.random.Generator) -> list[Offer]:
+        """Of all sources; the free ones have made their drafts."""
+        if self._foreseen is not None and self._foreseen[0] == len(tokens) and room <= self._foreseen[1]:
+            self._drafts = {name: draft.cut(room) for name, draft in self._drafts.items()}
+        else:
+            self._drafts = {}
+            for drafter in self._free:
+                draft = drafter.draft(tokens, room, sampler, rng)
+                if draft.tokens:
+                    features = draft.features or tuple(range(len(draft.tokens)))
+                    self._drafts[drafter.name] = replace(draft, features=features)
+        offers = [Offer(name, draft.features) for name, draft in self._drafts.items()]
+        for name, heads in self._heads.items():
+            if reach := heads.reach(tokens):
+                offers.append(Offer(name, tuple(range(min(reach, room))), self._head_ms[name]))
+        if self._whole is not None:
+            offers.append(self._model_offer(self._whole, tokens, room))
+        return offers
 
     def _model_offer(self, whole: ModelDrafter, tokens: Sequence[int], room: int) -> Offer:
         """The draft model with all the text where reading it is little or expected to pay, else with the latest."""

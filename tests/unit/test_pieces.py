@@ -175,6 +175,9 @@ def test_others_know_what_is_read_beside_them() -> None:
         def share(self, beside: Beside) -> None:
             told.append(beside)
 
+        def prospect(self, *_: Any) -> None:
+            """It does not say."""
+
     target = TableModel()
     talker = generate(target, GenerationRequest(prompt=(0, 1), params=GREEDY, max_tokens=60), Told())
     step(target, [talker])

@@ -96,6 +96,9 @@ def test_each_knows_how_many_draft_before_it() -> None:
         def share(self, beside: Beside) -> None:
             told.append(beside.drafting)
 
+        def prospect(self, *_: Any) -> None:
+            """It does not say."""
+
     draft, target = TableModel(seed=2), TableModel(seed=1)
     running = begun(target, lambda _: Told(draft))
     step(target, running)

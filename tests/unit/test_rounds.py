@@ -36,6 +36,9 @@ class Eager:
     def share(self, beside: Beside) -> None:
         self.beside.append(beside)
 
+    def prospect(self, *_: Any) -> None:
+        """It does not say."""
+
     def draft(self, tokens: Sequence[int], k: int, sampler: Any, rng: Any) -> Draft:
         if self._error is not None:
             raise self._error
@@ -65,7 +68,7 @@ def test_the_request_that_expects_most_drafts_first() -> None:
     before, after = many.beside
     assert before == Beside(requests=2, rows=2, tokens=2.0, depth=8)
     assert after == before
-    assert few.beside[0] == Beside(requests=2, rows=11, tokens=5.0, depth=8)
+    assert few.beside[0] == Beside(requests=2, rows=11, tokens=5.0, depth=8, drafted=9)
 
 
 def test_drafts_leave_the_cache_to_those_that_need_it() -> None:
@@ -132,13 +135,17 @@ def cost_of_a_crowd(
         rows = requests
         for planner in made:
             planner.beside = (
-                Beside(requests - 1, rows - 1, requests - 1 + sum(p.gain for p in plans)) if aware else Beside()
+                Beside(requests - 1, rows - 1, requests - 1 + sum(p.gain for p in plans), drafted=rows - requests)
+                if aware
+                else Beside()
             )
             plans.append(planner.plan([Offer("lookup", tuple(range(7)))], 7))
             rows += plans[-1].k
         ms = costs.at(rows)
         for planner, plan in zip(made, plans, strict=True):
-            planner.beside = Beside(requests - 1, rows - 1 - plan.k, requests - 1.0) if aware else Beside()
+            drafted = rows - requests - plan.k
+            planner.beside = Beside(requests - 1, rows - 1 - plan.k, requests - 1.0, drafted=drafted)
+            planner.beside = planner.beside if aware else Beside()
             values = [accepted] * plan.k
             produced = 1 + sum(accepted ** (i + 1) for i in range(plan.k))
             planner.observe(
@@ -220,7 +227,7 @@ def test_plans_for_a_divided_context_count_its_passes() -> None:
     assert planner.plan([offer], 3).source == "lookup"
     planner.beside = Beside(requests=3, rows=3, tokens=3.0, widths=(1, 1, 1))
     assert planner.plan([offer], 3).source is None
-    planner.beside = Beside(requests=3, rows=12, tokens=9.0, widths=(4, 4, 4))
+    planner.beside = Beside(requests=3, rows=12, tokens=9.0, drafted=9, widths=(4, 4, 4))
     assert planner.plan([offer], 3).source == "lookup"
 
 
