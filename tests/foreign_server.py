@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +48,8 @@ END = {
 class Foreign:
     """models: what /v1/models answers with, object or bytes.  stream: pieces of the body of an answer.  status: of it.
     kind: its content type.  hold: an answer waits for it before its end.  asked: bodies of requests.
-    cut: the connection ends without the end of the body."""
+    cut: the connection ends without the end of the body.  paths: that were asked for.  elsewhere: what every answer
+    redirects to.  tls: what the server shows itself with."""
 
     models: Any = field(default_factory=lambda: MODELS)
     stream: Sequence[bytes] = ()
@@ -57,6 +59,9 @@ class Foreign:
     cut: bool = False
     asked: list[Any] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    elsewhere: str = ""
+    tls: ssl.SSLContext | None = None
     url: str = ""
 
 
@@ -70,11 +75,16 @@ def foreign(**options: Any) -> Iterator[Foreign]:
 
         def do_GET(self) -> None:
             server.keys.append(self.headers.get("Authorization"))
+            server.paths.append(self.path)
+            if server.elsewhere:
+                self.begin(308, "text/plain", 0)
+                return
             body = server.models if isinstance(server.models, bytes) else json.dumps(server.models).encode()
             self.begin(200, "application/json", len(body))
             self.wfile.write(body)
 
         def do_POST(self) -> None:
+            server.paths.append(self.path)
             server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             with contextlib.suppress(OSError):
                 self.begin(server.status, server.kind, 10**6 if server.cut else None)
@@ -88,6 +98,8 @@ def foreign(**options: Any) -> Iterator[Foreign]:
         def begin(self, status: int, kind: str, length: int | None) -> None:
             self.send_response(status)
             self.send_header("Content-Type", kind)
+            if server.elsewhere:
+                self.send_header("Location", server.elsewhere)
             if length is not None:
                 self.send_header("Content-Length", str(length))
             self.send_header("Connection", "close")
@@ -96,11 +108,17 @@ def foreign(**options: Any) -> Iterator[Foreign]:
         def log_message(self, *_: object) -> None:
             """Nothing is printed."""
 
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Listener(ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None:
+            """Nothing is printed of clients that hang up, or do not trust it."""
+
+    listener = Listener(("127.0.0.1", 0), Handler)
     listener.daemon_threads = True
+    if server.tls is not None:  # a handshake that fails is the thread's own, and does not end the server
+        listener.socket = server.tls.wrap_socket(listener.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=listener.serve_forever, args=(0.01,), daemon=True)
     thread.start()
-    server.url = f"http://127.0.0.1:{listener.server_address[1]}"
+    server.url = f"{'http' if server.tls is None else 'https'}://127.0.0.1:{listener.server_address[1]}"
     try:
         yield server
     finally:

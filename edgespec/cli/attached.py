@@ -20,8 +20,9 @@ def take_server(options: dict[str, Any]) -> ServerEngine | None:
     named = [one for one in options["attach"] if re.match(r"https?://", one, re.IGNORECASE)]
     options["attach"] = tuple(one for one in options["attach"] if one not in named)
     if not named:
-        if options["api_key"] is not None:
-            raise BadRequestError("--api-key goes with --attach URL")
+        for name in ("api_key", "ca_file"):
+            if options[name] is not None:
+                raise BadRequestError(f"--{name.replace('_', '-')} goes with --attach URL")
         return None
     if len(named) > 1:
         raise BadRequestError("--attach names two servers; give one")
@@ -35,4 +36,5 @@ def take_server(options: dict[str, Any]) -> ServerEngine | None:
     from ..engine.server_engine import ServerEngine
 
     key = options["api_key"] or os.environ.get("EDGESPEC_API_KEY") or None
-    return ServerEngine(named[0], key=key, model=options["model"] if given("model") else None)
+    model = options["model"] if given("model") else None
+    return ServerEngine(named[0], key=key, model=model, ca_file=options["ca_file"])

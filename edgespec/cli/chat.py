@@ -55,6 +55,7 @@ _MOST_PIPED = 4_000_000  # bytes; no context holds more
     help="A text file for the first message; or the running server that answers. Repeatable.",
 )
 @click.option("--api-key", metavar="KEY", help="Of that server; EDGESPEC_API_KEY keeps it out of `ps`.")
+@click.option("--ca-file", metavar="FILE", help="Certificates to trust, PEM, where that server speaks https.")
 @click.option("--plain", is_flag=True, help="Line by line, without a screen; so it is anyway without a terminal.")
 @click.option("--sources", is_flag=True, help="With --plain: colour and mark each token by who proposed it.")
 @click.option("--theme", metavar="NAME", help="Colours; ansi-dark and ansi-light: those of the terminal.")

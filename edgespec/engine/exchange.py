@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import ssl
 from collections.abc import Iterator
 
-from ..errors import Cancelled, ServerError
+from ..errors import BadRequestError, Cancelled, ServerError
 from .server_address import Address
 
 CONNECT_S = 10.0
@@ -16,16 +17,34 @@ MAX_STREAM = 128 << 20  # bytes of a whole stream: a very long answer with all i
 _MOST_LINES = 1 << 12  # in a row that say nothing
 
 
+def trusting(ca_file: str | None) -> ssl.SSLContext:
+    """The system's certificates (or those of SSL_CERT_FILE), and these. Raises BadRequestError."""
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        try:
+            context.load_verify_locations(ca_file)
+        except (OSError, ValueError) as error:  # an SSLError is an OSError
+            why = (error.strerror if type(error) is not ssl.SSLError else None) if isinstance(error, OSError) else None
+            raise BadRequestError(
+                f"{ca_file[:200]!r} cannot be used as certificates: {why or 'it has none in PEM form'}; give a PEM file"
+            ) from None
+    return context
+
+
 class Exchange:
     """One request and its response. Any thread, also a signal handler, may end() it; reading then raises Cancelled.
 
     What the server does wrong raises ServerError. Close it.
     """
 
-    def __init__(self, address: Address, key: str | None) -> None:
-        kind = http.client.HTTPSConnection if address.https else http.client.HTTPConnection
+    def __init__(self, address: Address, key: str | None, trust: ssl.SSLContext | None = None) -> None:
+        """trust: of an https address, what trusting() returned; None: the system's certificates."""
         self._address, self._key = address, key
-        self._connection = kind(address.host, address.port, timeout=CONNECT_S)
+        self._connection = (
+            http.client.HTTPSConnection(address.host, address.port, timeout=CONNECT_S, context=trust)
+            if address.https
+            else http.client.HTTPConnection(address.host, address.port, timeout=CONNECT_S)
+        )
         self._response: http.client.HTTPResponse | None = None
         self._sock: socket.socket | None = None  # the connection lets go of it before the response is read
         self._ended = False
@@ -110,8 +129,17 @@ class Exchange:
         except (OSError, http.client.HTTPException, ValueError) as error:
             if self._ended:
                 raise Cancelled("the request was ended") from None
+            if isinstance(error, ssl.SSLCertVerificationError):
+                raise ServerError(
+                    f"the certificate of the server at {shown} is not trusted: {error.verify_message.rstrip('.')}; "
+                    "give its authority's with --ca-file, and use a name that it is for"
+                ) from None
+            if isinstance(error, ssl.SSLError) and "WRONG_VERSION_NUMBER" in str(error):
+                raise ServerError(f"the server at {shown} does not speak TLS; give the address with http://") from None
             if isinstance(error, ConnectionRefusedError | socket.gaierror):
                 why = "no server answers" if isinstance(error, ConnectionRefusedError) else "there is no such host"
                 raise ServerError(f"{why} at {shown}; is `edgespec serve` running, and is the address right?") from None
+            if isinstance(error, http.client.BadStatusLine) and not self._address.https:  # nothing, or an alert of TLS
+                raise ServerError(f"the server at {shown} {what}: it does not speak HTTP; is it https://?") from None
             words = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
             raise ServerError(f"the server at {shown} {what}: {words[:120]}") from None

@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import BadRequestError, Cancelled, EngineError, ServerError
 from ..text import sanitize
-from .exchange import Exchange
+from .exchange import Exchange, trusting
 from .interface import Generating
 from .protocol import EmbedSpec, EngineState, Event, Finished, GenerateSpec, Loaded, Loading, LoadSpec, Texts, failure
 from .server_address import Address
@@ -60,9 +60,16 @@ class _Models(msgspec.Struct):
 class ServerEngine:
     """Implements Engine over HTTP. Its model is the server's: load() asks which one it is, and can choose no other."""
 
-    def __init__(self, url: str, *, key: str | None = None, model: str | None = None) -> None:
-        """key: the server's, if it wants one.  model: which, where it has several. Raises BadRequestError."""
+    def __init__(
+        self, url: str, *, key: str | None = None, model: str | None = None, ca_file: str | None = None
+    ) -> None:
+        """key: the server's, if it wants one.  model: which, where it has several.  ca_file: certificates that are
+        trusted beside the system's. Raises BadRequestError.
+        """
         self._address = Address.parse(url)
+        if ca_file is not None and not self._address.https:
+            raise BadRequestError("certificates are for https://; leave --ca-file out, or give such an address")
+        self._trust = trusting(ca_file) if self._address.https else None
         if key is not None and not (key.isascii() and key.isprintable() and key.strip()):
             raise BadRequestError("the API key must be ASCII text on one line: it travels in a header")
         self._key, self._wanted = key, model
@@ -98,7 +105,8 @@ class ServerEngine:
         body = chat_body(loaded.name, spec.messages, spec.options, edgespec=self._edgespec)
         answer = ServerAnswer(loaded.name, self.server, edgespec=self._edgespec)
         silent_s = _SILENT_S if self._edgespec else _SILENT_ELSEWHERE_S
-        asking = _Asking(self._address, self._key, body, answer, silent_s, self._running.discard)
+        exchange = Exchange(self._address, self._key, self._trust)
+        asking = _Asking(exchange, body, answer, self._address.shown, silent_s, self._running.discard)
         self._running.add(asking)
         generating = Generating(asking.cancel, lambda: None)
         asking.start(generating.tell)
@@ -129,12 +137,13 @@ class ServerEngine:
     def _models(self, on_loading: Callable[[Loading], None] | None) -> list[_Model]:
         """Those of the server, once it is ready."""
         while True:
-            with contextlib.closing(Exchange(self._address, self._key)) as exchange:
+            with contextlib.closing(Exchange(self._address, self._key, self._trust)) as exchange:
                 status = exchange.send("GET", "/v1/models", patience_s=_ASK_S)
+                elsewhere = exchange.header("Location")
                 body = exchange.body(_MOST_MODELS)
             if status == 200:
                 break
-            error = refusal(status, body, self.server)
+            error = refusal(status, body, self.server, elsewhere=elsewhere)
             if status != 503 or b'"loading"' not in body:
                 raise error
             if on_loading is not None:
@@ -193,16 +202,17 @@ class _Asking:
 
     def __init__(
         self,
-        address: Address,
-        key: str | None,
+        exchange: Exchange,
         body: bytes,
         answer: ServerAnswer,
+        shown: str,
         silent_s: float,
         done: Callable[[_Asking], None],
     ) -> None:
-        self._exchange = Exchange(address, key)
+        """shown: the server, as a person knows it."""
+        self._exchange = exchange
         self._body, self._answer, self._silent_s = body, answer, silent_s
-        self._shown = address.shown
+        self._shown = shown
         self._done = done
         # The only queue that a signal handler may put into.
         self._news: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
@@ -220,7 +230,8 @@ class _Asking:
         try:
             status = exchange.send("POST", "/v1/chat/completions", self._body, patience_s=_BEGIN_S)
             if status != 200:
-                raise refusal(status, exchange.body(_MOST_ERROR), self._shown, exchange.header("Retry-After"))
+                after, elsewhere = exchange.header("Retry-After"), exchange.header("Location")
+                raise refusal(status, exchange.body(_MOST_ERROR), self._shown, after, elsewhere)
             if not exchange.header("Content-Type").lower().startswith("text/event-stream"):
                 raise ServerError(f"the server at {self._shown} sends no stream; is it one of OpenAI's API?")
             for data in exchange.data(self._silent_s):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -73,8 +74,14 @@ class _Refusal(msgspec.Struct):
     error: msgspec.Raw = msgspec.Raw()
 
 
-def refusal(status: int, body: bytes, shown: str, retry_after: str = "") -> EdgeSpecError:
-    """The error that a response stands for. status: 200 for one within a stream."""
+def refusal(status: int, body: bytes, shown: str, retry_after: str = "", elsewhere: str = "") -> EdgeSpecError:
+    """The error that a response stands for. status: 200 for one within a stream.  elsewhere: where a redirect leads: it
+    is told and not followed, for the key and the chat are for the address that was given.
+    """
+    if 300 <= status < 400:
+        place = re.sub(r"/v1/(models|chat/completions)/?$", "", " ".join(sanitize(elsewhere[:300]).split()))[:200]
+        where = f" to {place}; if that is where it should go, attach to that address" if place else ", but not where to"
+        return ServerError(f"the server at {shown} sends on (status {status}){where}")
     try:
         error = bytes(msgspec.json.decode(body, type=_Refusal).error)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
