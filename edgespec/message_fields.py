@@ -70,12 +70,10 @@ def _parse_message(message: Any, where: str) -> Message:
         return _checked(message, where)
     if not isinstance(message, Mapping):
         raise BadRequestError(f"{where} is a {type(message).__name__}; give a mapping with role and content")
-    role = message.get("role")
-    more = _OF_ROLE.get(role, ()) if isinstance(role, str) else ()
+    role = _role(message.get("role"), where)
     for key in message:
-        if key not in ("role", "content", *more):
+        if key not in ("role", "content", *_OF_ROLE.get(role, ())):
             raise BadRequestError(f"{where}.{sanitize(str(key))[:40]} is not supported; give only role and content")
-    role = _role(role, where)
     calls = _parse_calls(message["tool_calls"], f"{where}.tool_calls") if message.get("tool_calls") else ()
     content = message.get("content")
     if content is None and calls:
@@ -131,7 +129,10 @@ def _parse_call(call: Any, where: str) -> ToolCall:
 def _parse_part(part: Any, where: str) -> str:
     if not isinstance(part, Mapping) or part.get("type") != "text":
         raise BadRequestError(f"{where} must be a part of type text; other parts are not supported")
+    for key in part:
+        if key not in ("type", "text"):
+            raise BadRequestError(f"{where}.{sanitize(str(key))[:40]} is not supported; give only type and text")
     text = part.get("text")
-    if not isinstance(text, str) or set(part) != {"type", "text"}:
-        raise BadRequestError(f"{where}.text must be text, and the part's only field beside type")
+    if not isinstance(text, str):
+        raise BadRequestError(f"{where}.text must be text")
     return text

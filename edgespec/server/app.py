@@ -91,7 +91,9 @@ class Service:
         )
         guards = [Middleware(Guard, settings=settings), cors, Middleware(KeyCheck, key=settings.api_key)]
         handlers = {ApiError: self._failed, HTTPException: self._missed, Exception: self._failed}
-        return Starlette(routes=routes, middleware=guards, exception_handlers=handlers)
+        app = Starlette(routes=routes, middleware=guards, exception_handlers=handlers)
+        app.router.redirect_slashes = False  # they are cut off before (Guard)
+        return app
 
     def named(self, model: str | None) -> None:
         """Raises ApiError where a request is for another model."""

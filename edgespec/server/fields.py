@@ -20,6 +20,8 @@ MAX_STOP = 1024  # characters
 # What OpenAI's client sends back of an answer: no text of the conversation, and empty here.
 _EMPTY_OF_ANSWERS = ("refusal", "audio", "annotations", "tool_calls", "function_call", "reasoning_content", "name")
 
+_LOGPROBS, _ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_content"
+
 REASONING_FORMATS = ("auto", "deepseek", "none")
 
 
@@ -151,10 +153,10 @@ def stream_options(name: str, value: Any) -> bool:
 
 
 def included(name: str, value: Any) -> bool:
-    """Whether logprobs are wanted, of what a response may include."""
-    if not isinstance(value, list) or not set(map(str, value)) <= {"message.output_text.logprobs"}:
-        raise BadRequestError(f"{name} may have message.output_text.logprobs in it, and nothing else")
-    return bool(value)
+    """Whether logprobs are wanted, of what a response may include. Thoughts come as they are: nothing is encrypted."""
+    if not isinstance(value, list) or not set(map(str, value)) <= {_LOGPROBS, _ENCRYPTED}:
+        raise BadRequestError(f"{name} may have {_LOGPROBS} in it, and nothing else")
+    return _LOGPROBS in value
 
 
 def reasoning_format(name: str, value: Any) -> bool:
@@ -201,10 +203,15 @@ def messages(name: str, value: Any) -> tuple[Message, ...]:
 
 
 def message(value: Any) -> Any:
-    """Without what is empty, and `developer` by the name that templates know."""
+    """Without what is empty or changes nothing, and `developer` by the name that templates know."""
     if not isinstance(value, Mapping):
         return value
     found = {k: v for k, v in value.items() if not (k in _EMPTY_OF_ANSWERS and v in (None, []))}
+    if isinstance(parts := found.get("content"), list):
+        found["content"] = [
+            {k: v for k, v in part.items() if k != "cache_control"} if isinstance(part, Mapping) else part
+            for part in parts
+        ]
     if found.get("role") == "developer":
         found["role"] = "system"
     return found

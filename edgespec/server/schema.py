@@ -6,6 +6,7 @@ whoever sends it expects something of it.
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import re
 from collections.abc import Mapping
@@ -156,7 +157,7 @@ class Wanted:
 def parse_body(body: bytes) -> dict[str, Any]:
     """The JSON object of a request. Raises ApiError."""
     try:
-        found = msgspec.json.decode(body)
+        found = msgspec.json.decode(body.removeprefix(codecs.BOM_UTF8))  # as some editors begin a file
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply; make it flatter", code="invalid_json") from None
     except (msgspec.MsgspecError, UnicodeError) as error:

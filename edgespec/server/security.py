@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -29,6 +30,8 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return  # no web sockets, no lifespan
+        # Clients join a base address and a path with one slash too many, and lose the key where they are sent on.
+        scope = {**scope, "path": re.sub("/{2,}", "/", scope["path"]).rstrip("/") or "/"}
         try:
             self._check(scope)
         except ApiError as error:
@@ -80,7 +83,10 @@ class KeyCheck:
 
 
 async def read_body(request: Request, most: int, within_s: float) -> bytes:
-    """The whole body. Raises ApiError where it is too large or does not come; nothing of a larger one is kept."""
+    """The whole body. Raises ApiError where it is packed, too large or late; nothing of a larger one is kept."""
+    packed = request.headers.get("content-encoding", "identity")
+    if packed.lower() not in ("", "identity"):
+        raise ApiError(415, f"the body is packed as {packed[:20]!r}; send it as it is", code="unsupported_encoding")
     length = request.headers.get("content-length", "0")
     if not length.isdigit() or int(length) > most:
         raise _too_large(most)
