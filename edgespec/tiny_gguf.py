@@ -270,13 +270,18 @@ def write_tiny(
     weights.filled(f"{final_norm}.weight", n_embd)
     _embeddings(weights, vocab, n_embd, embd_std, end_gain, tied)
     _layers(weights, arch, n_layer, n_embd, sliding_window, gain=5 * embd_rms if tied else 1.0)
+    return finished(writer, Path(path))
+
+
+def finished(writer: Any, path: Path) -> Path:
+    """Write what a gguf.GGUFWriter was given, and close it."""
     try:
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
     finally:
         writer.close()
-    return Path(path)
+    return path
 
 
 _FILE_TYPES = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "q4_0": "MOSTLY_Q4_0", "q8_0": "MOSTLY_Q8_0"}

@@ -78,6 +78,18 @@ def random_sequential(
     return SequentialHeads(facts, chosen, centre, unit, rows, bias, basis, window, steps)
 
 
+def equal(a: MedusaHeads, b: MedusaHeads, tolerance: float = 0.0) -> bool:
+    """The same Medusa heads? tolerance: of their weights."""
+    ours = [*a.projections, *(part for blocks in a.blocks for block in blocks for part in (block.weight, block.bias))]
+    theirs = [*b.projections, *(part for blocks in b.blocks for block in blocks for part in (block.weight, block.bias))]
+    return (
+        a.facts == b.facts
+        and np.array_equal(a.ids, b.ids)
+        and len(ours) == len(theirs)
+        and all(np.allclose(x, y, rtol=tolerance, atol=tolerance) for x, y in zip(ours, theirs, strict=True))
+    )
+
+
 class TableStates:
     """The states of a TableModel for any text, as a loop would leave them."""
 

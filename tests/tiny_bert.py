@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgespec.tiny_gguf import TinyVocab
+from edgespec.tiny_gguf import TinyVocab, finished
 
 _LAYERS, _WIDTH, _HEADS, _INNER, _CONTEXT = 2, 64, 2, 128, 128
 
@@ -54,8 +54,4 @@ def write_bert(path: Path) -> Path:
         linear(f"{block}.ffn_up", _INNER, _WIDTH)
         linear(f"{block}.ffn_down", _WIDTH, _INNER)
         norm(f"{block}.layer_output_norm")
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return finished(writer, path)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edgespec.heads.eagle import EagleHead, EagleWeights, Shape
 from edgespec.heads.medusa import Facts
-from edgespec.tiny_gguf import TinyVocab
+from edgespec.tiny_gguf import TinyVocab, finished
 
 Floats = NDArray[np.float32]
 N_EMBD = 128
@@ -183,13 +183,3 @@ def write_mtp(
     for name, array in tensors.items():
         writer.add_tensor(name, array)
     return finished(writer, path)
-
-
-def finished(writer: Any, path: Path) -> Path:
-    try:
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-    finally:
-        writer.close()
-    return path

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from edgespec_command import Cli, Models
+from safetensors.numpy import save_file
 
 import edgespec
 from edgespec.tiny_gguf import CHATML_TEMPLATE, TinyVocab, write_tiny
@@ -62,3 +64,23 @@ def llm(models: Models) -> Iterator[edgespec.LLM]:
     """What `chat` runs, through the Python API."""
     with edgespec.load(models.chat, ctx_size=512, threads=1) as loaded:
         yield loaded
+
+
+@pytest.fixture
+def tiny_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Callable[..., Path]) -> Path:
+    monkeypatch.setenv("EDGESPEC_HOME", str(tmp_path / "home"))
+    return tiny()
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Medusa checkpoint as published, for the tiny models: three heads of one block, in float16."""
+    rng = np.random.default_rng(0)
+    tensors: dict[str, Any] = {}
+    for k in range(3):
+        tensors[f"{k}.0.linear.weight"] = rng.standard_normal((128, 128)) / 12
+        tensors[f"{k}.0.linear.bias"] = np.zeros(128)
+        tensors[f"{k}.1.weight"] = rng.standard_normal((512, 128)) / 6
+    folder = tmp_path_factory.mktemp("published")
+    save_file({n: v.astype(np.float16) for n, v in tensors.items()}, folder / "medusa_lm_head.safetensors")
+    return folder

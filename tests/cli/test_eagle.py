@@ -70,26 +70,3 @@ def test_mtp_layers_draft_by_themselves(own: Cli, tmp_path: Path) -> None:
     assert done.json["stats"]["per_source"]["mtp"]["drafted"] > 10
     auto = own.here("run", "-m", path, "--raw", "-n", "4", *SMALL, "--json", "-q", "hello")
     assert auto.json["drafter"] == "suffix,lookup,mtp"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("run", "--drafter", "eagle", "hi"), 2, "drafter eagle needs an EAGLE head for this model"),
-        (("run", "--drafter", "mtp", "hi"), 2, "drafter mtp needs a model file with MTP layers"),
-        (("run", "--drafter", "mtp,eagle", "--heads", "HEAD", "hi"), 2, "choose one as the drafter"),
-        (("run", "--draft", "HEAD", "hi"), 4, "EAGLE head"),
-        (("run", "--heads", "MODEL", "--drafter", "eagle", "hi"), 4, "and no EAGLE head"),
-        (("convert", "HEAD", "-o", "a.gguf"), 2, "name its model with -m"),
-        (("convert", "HEAD", "-o", "a.safetensors", "-m", "MODEL"), 2, "must end with .gguf"),
-        (("convert", "MODEL", "-o", "a.gguf", "-m", "MODEL"), 4, "and no EAGLE head"),
-    ],
-)
-def test_errors_are_one_line(
-    own: Cli, models: Models, head: Path, arguments: tuple[str, ...], code: int, message: str
-) -> None:
-    given = [{"HEAD": head, "MODEL": models.chat}.get(a, a) for a in arguments]
-    done = own.here(*given, *(() if arguments[0] == "convert" else ("-m", models.chat)))
-    assert (done.code, done.out) == (code, "")
-    assert message in done.err
-    assert len(done.err.strip().splitlines()) == 1

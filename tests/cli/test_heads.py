@@ -4,28 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from edgespec_command import Cli, Models
-from safetensors.numpy import save_file
 
 from edgespec.heads.storage import read_heads
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Medusa checkpoint as published, for the tiny models: three heads of one block, in float16."""
-    rng = np.random.default_rng(0)
-    tensors: dict[str, Any] = {}
-    for k in range(3):
-        tensors[f"{k}.0.linear.weight"] = rng.standard_normal((128, 128)) / 12
-        tensors[f"{k}.0.linear.bias"] = np.zeros(128)
-        tensors[f"{k}.1.weight"] = rng.standard_normal((512, 128)) / 6
-    folder = tmp_path_factory.mktemp("published")
-    save_file({n: v.astype(np.float16) for n, v in tensors.items()}, folder / "medusa_lm_head.safetensors")
-    return folder
 
 
 @pytest.fixture
@@ -95,25 +78,3 @@ def test_bench_knows_the_mode(own: Cli, models: Models, heads: Path, tmp_path: P
     (cell,) = done.json["workloads"]
     assert cell["mode"] == "medusa:2"
     assert cell["acceptance"] is not None
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("run", "--drafter", "medusa", "hi"), 2, "drafter medusa needs heads for this model"),
-        (("run", "--heads", "nowhere", "hi"), 3, "there is no file nowhere with heads"),
-        (("bench", "--heads", "none", "--mode", "medusa:2"), 2, "drafter medusa needs heads"),
-        (("convert", "nowhere", "-o", "a.safetensors"), 3, "there is no file or folder nowhere"),
-        (("convert", "CHECKPOINT", "-o", "a.bin"), 2, "its name must end with .safetensors"),
-        (("convert", "CHECKPOINT", "-o", "/proc/a/b.safetensors"), 1, "cannot write /proc/a/b.safetensors"),
-        (("convert", "GGUF", "-o", "a.safetensors"), 4, "and no EAGLE head"),
-    ],
-)  # fmt: skip
-def test_errors_are_one_line(
-    own: Cli, models: Models, checkpoint: Path, arguments: tuple[str, ...], code: int, message: str
-) -> None:
-    given = [{"CHECKPOINT": checkpoint, "GGUF": models.chat}.get(a, a) for a in arguments]
-    done = own.here(*given, *(() if arguments[0] == "convert" else ("-m", models.chat)))
-    assert (done.code, done.out) == (code, "")
-    assert message in done.err
-    assert len(done.err.strip().splitlines()) == 1

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from edgespec.cli import pull, show
 from edgespec.errors import ModelLoadError, ModelNotFoundError
-from edgespec.tiny_gguf import write_tiny
+from edgespec.tiny_gguf import finished, write_tiny
 
 MODELS = Path(os.environ.get("EDGESPEC_TEST_MODELS", "~/.cache/edgespec-test-models")).expanduser()
 JSON_KEYS = {
@@ -52,11 +52,7 @@ def write_hostile(path: Path) -> Path:
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
     writer.add_tensor("odd.weight", np.zeros((2, 32), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return finished(writer, path)
 
 
 def test_the_table_says_what_the_file_is(tiny):
