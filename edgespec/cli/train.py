@@ -26,6 +26,7 @@ _ROOM = 256  # tokens of a prompt
 
 @click.command("train", context_settings=SETTINGS)
 @click.argument("model")
+@click.option("--form", default="sequential", show_default=True, metavar="FORM", help="Of the heads; or eagle.")
 @click.option("--minutes", type=float, default=20.0, show_default=True, metavar="N", help="Time it may take in all.")
 @click.option("--tokens", type=int, default=250_000, show_default=True, metavar="N", help="Most tokens to learn from.")
 @click.option("--epochs", type=int, default=12, show_default=True, metavar="N", help="Most passes over them.")
@@ -47,16 +48,16 @@ def train(model: str, **options: Any) -> None:
     texts that they were not trained on are kept and registered. Nothing leaves this machine. Interrupted, it goes on
     when the same command is given again.
     """
-    from ..heads.storage import SUFFIX
     from ..models.header import read_header
-    from ..train import process
+    from ..train import forms, process
     from ..train.settings import TrainSettings
 
-    names = ("minutes", "tokens", "epochs", "heads", "vocabulary", "at_once", "seed")
+    names = ("form", "minutes", "tokens", "epochs", "heads", "vocabulary", "at_once", "seed")
     settings = TrainSettings(**{name: options[name] for name in names})
     out = None if options["out"] is None else Path(options["out"]).absolute()
-    if out is not None and out.suffix != SUFFIX:
-        raise BadRequestError(f"--out is {options['out']}; its name must end with {SUFFIX}")
+    suffix = forms.FORMS[settings.form].suffix
+    if out is not None and out.suffix != suffix:
+        raise BadRequestError(f"--out is {options['out']}; its name must end with {suffix}")
     own = [*_own_prompts(options["prompts_file"]), *(_own_chats() if options["chats"] else ())]
     path = resolve(model)
     if options["fresh"]:
@@ -80,7 +81,7 @@ def trained_json(path: Path, done: Trained) -> dict[str, Any]:
     return {
         "model": os.fsencode(path).decode("utf-8", "replace"),
         "path": os.fsencode(done.path).decode("utf-8", "replace"),
-        "source": "medusa",
+        "source": done.source,
         "tokens": done.tokens,
         "vocabulary": done.vocabulary,
         "epochs": done.epochs,
@@ -95,8 +96,10 @@ def trained_json(path: Path, done: Trained) -> dict[str, Any]:
 
 
 def _say(path: Path, done: Trained) -> None:
+    count = len(done.score.acceptance)
+    what = f"{count} heads" if done.source == "medusa" else f"an EAGLE head for {count} guesses"
     click.echo(
-        f"{sanitize(path.name)}: {len(done.score.acceptance)} heads over {done.vocabulary:,} tokens, learned from "
+        f"{sanitize(path.name)}: {what} over {done.vocabulary:,} tokens, learned from "
         f"{done.tokens:,} tokens in {done.seconds / 60:.1f} min"
     )
     for measured in done.measured:

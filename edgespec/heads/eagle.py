@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ Floats = NDArray[np.float32]
 ARCH = "eagle3"
 FORMAT, VERSION, KIND = "edgespec-heads", 1, "eagle"
 SUFFIX = ".gguf"
+_BLOCK = 32  # numbers of a row that q8_0 keeps together
+Matrices = Literal["f32", "f16", "q8_0"]
 LAYERS_READ = 3  # tokens of the target's layers that llama.cpp's form of the file names; not used by this kind
 
 
@@ -137,27 +139,29 @@ class EagleHead:
                 raise BadRequestError(f"{name} has a number that is not finite; training failed")
 
 
-def write_eagle(head: EagleHead, path: Path, *, half: bool = True, context: int = 4096) -> None:
-    """Write a file so that readers find all of it or none. half: matrices in float16. Raises OSError.
+def write_eagle(head: EagleHead, path: Path, *, matrices: Matrices = "f16", context: int = 4096) -> None:
+    """Write a file so that readers find all of it or none. Raises OSError.
 
+    matrices: how their numbers are kept; q8_0 is llama.cpp's, and those whose rows it does not fit are kept in f16.
     context: tokens that the layer was trained to look back on, for people. Raises BadRequestError where a number is
     too large for float16.
     """
     import gguf
 
-    kind: Any = np.float16 if half else np.float32
     arrays = {
-        name: (array if array.ndim == 1 else _as(kind, array))
+        name: array if array.ndim == 1 else _stored(array, matrices)
         for name in _NAMES
         if (array := getattr(head.weights, name)) is not None
     }
+    kinds = {np.dtype(np.float32): "F32", np.dtype(np.float16): "F16", np.dtype(np.uint8): "Q8_0"}
+    types = {name: gguf.GGMLQuantizationType[kinds[array.dtype]] for name, array in arrays.items()}
     facts, shape = head.facts, head.shape
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     writer = gguf.GGUFWriter(str(temporary), ARCH)
     try:
         writer.add_name(f"EAGLE head for {facts.target_name or 'a model'}")
-        writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16 if half else gguf.LlamaFileType.ALL_F32)
+        writer.add_file_type(gguf.LlamaFileType[_FILE_TYPES[matrices]])
         for key, text in (("format", FORMAT), ("kind", KIND), ("target", facts.target)):
             writer.add_string(f"edgespec.{key}", text)
         for key, text in (("target_name", facts.target_name), ("recipe", facts.recipe), ("scores", facts.scores)):
@@ -182,7 +186,7 @@ def write_eagle(head: EagleHead, path: Path, *, half: bool = True, context: int 
         writer.add_bool(f"{ARCH}.norm_before_residual", shape.norm_before_residual)
         writer.add_tensor("fc.weight", np.zeros((shape.n_embd, LAYERS_READ), np.float32))
         for name, array in arrays.items():
-            writer.add_tensor(f"{_NAMES[name]}.weight", array)
+            writer.add_tensor(f"{_NAMES[name]}.weight", array, raw_dtype=types[name])
         if head.ids is not None:
             writer.add_tensor("d2t", head.ids.astype(np.int64), raw_dtype=gguf.GGMLQuantizationType.I64)
         writer.write_header_to_file()
@@ -195,8 +199,30 @@ def write_eagle(head: EagleHead, path: Path, *, half: bool = True, context: int 
         temporary.unlink(missing_ok=True)
 
 
-def _as(kind: Any, values: Floats) -> NDArray[Any]:
-    if kind == np.float16 and float(np.abs(values).max(initial=0.0)) > float(np.finfo(np.float16).max):
+_FILE_TYPES: dict[Matrices, str] = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "q8_0": "MOSTLY_Q8_0"}
+
+
+def _stored(values: Floats, kind: Matrices) -> NDArray[Any]:
+    """A matrix as the file has it: float32, float16, or the bytes of q8_0."""
+    import gguf
+
+    if kind == "f32":
+        return np.ascontiguousarray(values)
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest > float(np.finfo(np.float16).max):
         raise BadRequestError("a weight is too large for float16; write the head in float32")
-    converted: NDArray[Any] = np.ascontiguousarray(values.astype(kind))
-    return converted
+    if kind == "q8_0" and values.shape[1] % _BLOCK == 0:
+        packed: NDArray[Any] = gguf.quants.quantize(np.ascontiguousarray(values), gguf.GGMLQuantizationType.Q8_0)
+        return packed
+    return np.ascontiguousarray(values.astype(np.float16))
+
+
+def in_eight_bits(values: Floats) -> Floats:
+    """A matrix as it is read back where it is kept in q8_0, float32."""
+    import gguf
+
+    packed = _stored(values, "q8_0")
+    if packed.dtype != np.uint8:
+        return packed.astype(np.float32)
+    found: Floats = gguf.quants.dequantize(packed, gguf.GGMLQuantizationType.Q8_0).astype(np.float32)
+    return found

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from .data import Pairs
 from .network import Floats, Params
 
-_POSITIONS = 20_000  # that are looked at
+K = TypeVar("K", bound=np.generic)
+
+POSITIONS = 20_000  # that are looked at
 _RIDGE = 3e-3  # relative to the number of positions; inputs are of size 1
 
 
 def units(states: NDArray[np.float16]) -> tuple[Floats, Floats]:
     """(centre, unit), both (n,) float32: the mean of each number of a state, and how far it is from it, above 0."""
-    some = _some(states).astype(np.float32)
-    sizes = some.std(axis=0)
+    seen = some(states).astype(np.float32)
+    sizes = seen.std(axis=0)
     least = 1e-3 * float(sizes.max()) or 1.0
-    return some.mean(axis=0), np.maximum(sizes, np.float32(least)).astype(np.float32)
+    return seen.mean(axis=0), np.maximum(sizes, np.float32(least)).astype(np.float32)
 
 
 def output_layer(rows: Floats, centre: Floats, unit: Floats) -> tuple[Floats, Floats]:
@@ -53,7 +57,7 @@ def linear_heads(
         "inner_bias": np.zeros((heads, hidden), np.float32),
         "outer": np.zeros((heads, n, hidden), np.float32),
     }
-    whole = _some(np.flatnonzero(pairs.known[:, -1]))
+    whole = some(np.flatnonzero(pairs.known[:, -1]))
     if not len(whole):
         return params
     state = (pairs.states[whole] - centre) / unit
@@ -71,6 +75,6 @@ def linear_heads(
     return params
 
 
-def _some(values: NDArray[np.generic]) -> NDArray[np.generic]:
+def some(values: NDArray[K]) -> NDArray[K]:
     """At most so many of them, spread evenly."""
-    return values[:: max(1, -(-len(values) // _POSITIONS))]
+    return values[:: max(1, -(-len(values) // POSITIONS))]

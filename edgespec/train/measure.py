@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from ..api import LLM
-from ..drafters import MedusaDrafter
-from ..drafting import LatestState
+from ..drafting import Drafter
 from ..generation import Generation, GenerationRequest, step
-from ..heads.storage import Heads
 from ..sampling import SamplingParams
 from ..stats import RoundEvent
 
@@ -28,14 +26,23 @@ class Measured:
 
 
 def measure(
-    llm: LLM, heads: Heads, prompts: Sequence[tuple[int, ...]], *, temperature: float, reply: int, seed: int
+    llm: LLM,
+    make: Callable[[], Drafter],
+    k: int,
+    prompts: Sequence[tuple[int, ...]],
+    *,
+    temperature: float,
+    reply: int,
+    seed: int,
 ) -> Measured:
     """Texts of up to `reply` tokens with the model's verification, several at once.
+
+    make: a drafter for each text.  k: how many tokens it guesses.
 
     Rounds near an end of a text, which had no room for every guess, are left out: they would say something of the text
     and nothing of the heads.
     """
-    target, k = llm.target, heads.count
+    target = llm.target
     at_once = max(1, min(target.max_sequences, target.max_width // (k + 1)))
     accepted: list[int] = []
     for start in range(0, len(prompts), at_once):
@@ -48,7 +55,7 @@ def measure(
                     max_tokens=reply,
                     draft_max=k,
                 ),
-                MedusaDrafter(heads, LatestState(), ends=target.vocab.is_eog),
+                make(),
             )
             for i, prompt in enumerate(prompts[start : start + at_once])
         ]

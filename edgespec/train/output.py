@@ -1,4 +1,4 @@
-"""Rows of a model's output matrix, from its file: where the heads' own begins."""
+"""Rows of a model's output matrix and of its embeddings, from its file: what heads guess with and what they read."""
 
 from __future__ import annotations
 
@@ -7,14 +7,24 @@ from numpy.typing import NDArray
 
 from edgespec.models.header import Header
 
-_NAMES = ("output.weight", "token_embd.weight")  # the second one where the two are the same
+_EMBEDDING = "token_embd.weight"
+_OUTPUT = ("output.weight", _EMBEDDING)  # the second one where the two are the same
 
 
 def output_rows(header: Header, ids: NDArray[np.int64]) -> NDArray[np.float32] | None:
     """(len(ids), n_embd) float32; None where the file has no such matrix in a form that can be read."""
+    return _rows(header, ids, _OUTPUT)
+
+
+def embedding_rows(header: Header, ids: NDArray[np.int64]) -> NDArray[np.float32] | None:
+    """The same of the embeddings, as they are in the file: some models multiply them by a number of their own."""
+    return _rows(header, ids, (_EMBEDDING,))
+
+
+def _rows(header: Header, ids: NDArray[np.int64], names: tuple[str, ...]) -> NDArray[np.float32] | None:
     import gguf
 
-    tensor = next((t for name in _NAMES for t in header.tensors if t.name == name), None)
+    tensor = next((t for name in names for t in header.tensors if t.name == name), None)
     if tensor is None or len(tensor.shape) != 2 or tensor.nbytes % tensor.shape[1]:
         return None
     width, count = tensor.shape

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +20,12 @@ from ..api import LLM
 from ..errors import EdgeSpecError
 from ..heads.medusa import Facts
 from ..heads.registry import register
-from ..heads.storage import SUFFIX, read_heads, write_heads
 from ..paths import home, write_whole
 from .collect import Prompt, best_width, collect_shard, encoded, group, require_states, shard_path
-from .data import TOP, Text, pairs, read_arrays, vocabulary, write_arrays
-from .fit import WINDOW, Score, Trainer
+from .data import TOP, Text, read_arrays, vocabulary, write_arrays
+from .fit import Score, Trainer
+from .form import Form, Material
+from .forms import FORMS
 from .measure import Measured, measure
 from .output import output_rows
 from .prompts import MEASURED, divided, shipped
@@ -32,7 +34,7 @@ from .settings import Progress, TrainSettings
 
 _COLLECTING = 0.55  # most of the time that it may take
 _MEASURING = 0.06  # of the time, for the end
-_COLLECTED, _WIDTH, _CHECKPOINT, _UNMEASURED = "collected.json", "width.json", "checkpoint.npz", f"unmeasured{SUFFIX}"
+_COLLECTED, _WIDTH, _CHECKPOINT, _UNMEASURED = "collected.json", "width.json", "checkpoint.npz", "unmeasured"
 _JUDGING = 1.4  # times of a pass that a pass takes with all that comes with it
 _LEAST_GROUPS = 1  # to train on, however short the time is
 _ROUNDS = 3  # texts of a group that follow each other in one place
@@ -45,12 +47,13 @@ Load = Callable[[Path, TrainSettings], LLM]
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """path: of the heads.  tokens: learned from.  vocabulary: tokens that can be guessed.  epochs: passes.
-    score: of the pass that was kept, on held-out text.  measured: in real rounds on other held-out prompts, at
-    temperature 0 and at 0.8.
+    """path: of the heads.  source: what they are called as a source of guesses.  tokens: learned from.  vocabulary:
+    tokens that can be guessed.  epochs: passes.  score: of the pass that was kept, on held-out text.  measured: in real
+    rounds on other held-out prompts, at temperature 0 and at 0.8.
     """
 
     path: Path
+    source: str
     tokens: int
     vocabulary: int
     epochs: int
@@ -92,30 +95,38 @@ def train(
     every whole pass are on disk. With fixed tokens, epochs and threads, and minutes enough, the result is the same.
     Raises as load() does, EdgeSpecError, and NoSpaceError where the disk is full.
     """
-    header = read_header(path)
+    header, form = read_header(path), FORMS[settings.form]
     identity = file_identity(header)
     folder = work_folder(header, settings, own)
-    out = home() / "heads" / f"{identity[:32]}-medusa{SUFFIX}" if out is None else out
+    out = home() / "heads" / f"{identity[:32]}-{form.source}{form.suffix}" if out is None else out
     watch = _Time(settings.minutes, clock, clock())
-    require_space(folder, header.embedding_length or 0, settings)
+    n_embd = header.embedding_length or 0
+    require_space(folder, n_embd, settings, form.weights(n_embd, settings.heads))
     with on_disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with _opened(path, load, settings) as llm:
             prompts = _Prompts.of(llm, settings, own)
             texts, held = _collected(llm, prompts, settings, progress, folder, watch)
             size = llm.target.vocab.size
-        trainer, score = _fitted(header, texts, held, settings, progress, folder, watch)
+        trainer, score = _fitted(form, header, texts, held, settings, progress, folder, watch)
         tokens = sum(len(text.tokens) for text in texts)
-        recipe = {"tokens": tokens, "passes": trainer.epoch, "seed": settings.seed, "own": len(own)}
-        facts = Facts(size, held[0].states.shape[1], identity, header.path.name, recipe=json.dumps(recipe))
-        write_heads(trainer.heads(facts), folder / _UNMEASURED)
-        heads = read_heads(folder / _UNMEASURED)  # in 8 bits, as they will be used
+        recipe = {"form": settings.form, "tokens": tokens, "passes": trainer.epoch, "seed": settings.seed}
+        facts = Facts(
+            size,
+            held[0].states.shape[1],
+            identity,
+            header.path.name,
+            recipe=json.dumps(recipe | {"own": len(own)}),
+        )
+        unmeasured = folder / f"{_UNMEASURED}{form.suffix}"
+        trainer.write(facts, unmeasured)
         progress.step("drafting on prompts that were not learned from")
-        with _opened(path, load, settings) as llm:
+        with _opened(path, load, settings) as llm, form.drafters(llm, unmeasured) as make:
             measured = tuple(
                 measure(
                     llm,
-                    heads,
+                    make,
+                    settings.heads,
                     prompts.measured,
                     temperature=t,
                     reply=min(settings.reply, _MEASURED),
@@ -124,10 +135,10 @@ def train(
                 for t in _TEMPERATURES
             )
         scores = {"measured": [_shown(m) for m in measured], "coverage": round(score.coverage, 3)}
-        write_heads(replace(heads, facts=replace(facts, scores=json.dumps(scores))), out)
-        register(identity, out)
+        trainer.write(replace(facts, scores=json.dumps(scores)), out)
+        register(identity, out, form.source)
     shutil.rmtree(folder, ignore_errors=True)
-    return Trained(out, tokens, len(trainer.ids), trainer.epoch, score, measured, clock() - watch.begin)
+    return Trained(out, form.source, tokens, len(trainer.ids), trainer.epoch, score, measured, clock() - watch.begin)
 
 
 def _shown(measured: Measured) -> dict[str, float | list[float]]:
@@ -229,6 +240,7 @@ def _estimate(progress: Progress, speed: float, settings: TrainSettings, n_embd:
 
 
 def _fitted(
+    form: Form,
     header: Header,
     texts: list[Text],
     held: list[Text],
@@ -236,15 +248,16 @@ def _fitted(
     progress: Progress,
     folder: Path,
     watch: _Time,
-) -> tuple[Trainer, Score]:
+) -> tuple[Trainer[Any], Score]:
     """The trainer at the end, with the score of its best weights."""
     ids = vocabulary(texts, settings.vocabulary)
     rows = output_rows(header, ids)
     if rows is None:
         raise EdgeSpecError(f"{header.path.name} keeps its output matrix in a form that cannot be read here")
-    require_memory(sum(len(text.tokens) for text in texts), len(ids), rows.shape[1], settings)
-    judged = pairs(held, ids, settings.heads, WINDOW)
-    trainer = Trainer(pairs(texts, ids, settings.heads, WINDOW), ids, rows, settings.epochs, settings.seed)
+    learned = form.weights(rows.shape[1], settings.heads)
+    working = form.working(rows.shape[1], len(ids), settings)
+    require_memory(sum(len(text.tokens) for text in texts), rows.shape[1], learned, working)
+    trainer, judged = form.begin(Material(header, texts, held, ids, rows), settings)
     deadline, longest = watch.until(1 - _MEASURING), 0.0
     saved = read_arrays(folder / _CHECKPOINT)
     if saved is not None and trainer.restore(saved):
@@ -275,7 +288,7 @@ def _fitted(
     return trainer, trainer.score(judged)
 
 
-def _affordable(trainer: Trainer, settings: TrainSettings, deadline: float, watch: _Time) -> int:
+def _affordable(trainer: Trainer[Any], settings: TrainSettings, deadline: float, watch: _Time) -> int:
     """Passes that there is time for, at least 1: the rate of learning is to have fallen when the last of them ends."""
     since = watch.clock()
     steps = trainer.try_steps(settings.batch)

@@ -13,16 +13,18 @@ from edgespec.models.quoting import quoted
 from ..errors import EdgeSpecError, NoSpaceError
 from ..machine import free_memory
 from .data import TOP
-from .fit import weights
 from .settings import TrainSettings
 
 _SPARE = 100e6  # bytes of disk that stay free
 _AGAIN = "give the same command again: it goes on where it was"
 
 
-def require_space(folder: Path, n_embd: int, settings: TrainSettings) -> None:
-    """Raise NoSpaceError where texts and weights do not fit: now, twice their averages, the best, and once more."""
-    needed = settings.tokens * (2 * n_embd + 6 * TOP) + 5 * 4 * weights(n_embd, settings.heads) + _SPARE
+def require_space(folder: Path, n_embd: int, settings: TrainSettings, weights: int) -> None:
+    """Raise NoSpaceError where texts and weights do not fit: now, twice their averages, the best, and once more.
+
+    weights: how many numbers are learned.
+    """
+    needed = settings.tokens * (2 * n_embd + 6 * TOP) + 5 * 4 * weights + _SPARE
     place = next(place for place in (folder, *folder.parents) if place.exists())
     free = shutil.disk_usage(place).free
     if free < needed:
@@ -32,11 +34,12 @@ def require_space(folder: Path, n_embd: int, settings: TrainSettings) -> None:
         )
 
 
-def require_memory(tokens: int, size: int, n_embd: int, settings: TrainSettings) -> None:
-    """Raise EdgeSpecError where learning from so many tokens, `size` of them different, takes more than is free."""
-    states = tokens * (2 * n_embd + 16 * TOP)
-    matrices = 4 * (3 * size * n_embd + 2 * settings.batch * size) + 6 * 4 * weights(n_embd, settings.heads)
-    needed, free = states + matrices, free_memory()
+def require_memory(tokens: int, n_embd: int, weights: int, working: int) -> None:
+    """Raise EdgeSpecError where learning from so many tokens takes more than is free.
+
+    weights: how many numbers are learned.  working: bytes that the form of heads takes beside these and the texts.
+    """
+    needed, free = tokens * (2 * n_embd + 16 * TOP) + working + 6 * 4 * weights, free_memory()
     if free < needed:
         raise EdgeSpecError(
             f"learning needs {needed / 1e6:.0f} MB of memory and {free / 1e6:.0f} MB are free; close other programs "

@@ -9,6 +9,8 @@ from typing import Protocol
 
 from ..errors import BadRequestError
 
+FORMS = ("sequential", "eagle")  # of heads; forms.py has what each is
+
 _WHOLE = {  # field: (least, most)
     "heads": (1, 8),
     "tokens": (200, 10_000_000),
@@ -23,11 +25,13 @@ _WHOLE = {  # field: (least, most)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainSettings:
-    """heads: K.  minutes: of collecting and training together.  tokens: to collect, at most.  epochs: passes over them,
-    at most.  reply: tokens of one text.  vocabulary: tokens that can be guessed, at most.  at_once: texts written
-    together.  batch: positions of one step.  seed: of all that is drawn.  Raises BadRequestError.
+    """form: one of FORMS.  heads: K, tokens that are guessed in a round.  minutes: of collecting and training together.
+    tokens: to collect, at most.  epochs: passes over them, at most.  reply: tokens of one text.  vocabulary: tokens
+    that can be guessed, at most.  at_once: texts written together.  batch: positions of one step.  seed: of all that is
+    drawn.  Raises BadRequestError.
     """
 
+    form: str = "sequential"
     heads: int = 3
     minutes: float = 20.0
     tokens: int = 250_000
@@ -39,6 +43,8 @@ class TrainSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise BadRequestError(f"form is {self.form!r}; it must be one of {', '.join(FORMS)}")
         for name, (least, most) in _WHOLE.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:

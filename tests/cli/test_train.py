@@ -8,37 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from edgespec_command import Cli, Models
 from safetensors.numpy import load_file
+from training import FEW, SETTINGS, Silent, after, load, stopped_anywhere, trained
 
-import edgespec
 from edgespec.errors import EdgeSpecError, NoSpaceError
 from edgespec.heads.storage import read_heads
 from edgespec.history import History
 from edgespec.tiny_gguf import CHATML_TEMPLATE
-from edgespec.train import collect, data, fit, process, room
-from edgespec.train.settings import TrainSettings
-
-FEW = ("--threads", "1", "--tokens", "300", "--epochs", "2", "--at-once", "4", "--vocabulary", "64")
-SETTINGS = TrainSettings(tokens=300, epochs=3, reply=24, at_once=4, vocabulary=64, minutes=60)
-
-
-class Silent:
-    """Keeps what was said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def step(self, text: str) -> None:
-        self.lines.append(text)
-
-    def part(self, fraction: float) -> None:
-        assert 0 <= fraction <= 1
-
-    def note(self, line: str) -> None:
-        self.lines.append(line)
+from edgespec.train import collect, data, fit, process, room, sequential
 
 
 def test_a_training_leaves_registered_heads_and_nothing_else(own: Cli, models: Models) -> None:
@@ -101,71 +80,28 @@ def test_a_chat_is_encoded_with_what_was_said_before(tiny: Callable[..., Path]) 
         assert len(collect.encoded(llm, [chat, (*chat, ("assistant", "x " * 400), ("user", "y"))])) == 1
 
 
-@pytest.fixture
-def tiny_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Callable[..., Path]) -> Path:
-    monkeypatch.setenv("EDGESPEC_HOME", str(tmp_path / "home"))
-    return tiny()
-
-
-def load(path: Path, settings: TrainSettings) -> edgespec.LLM:
-    return edgespec.load(
-        path,
-        draft=None,
-        drafter="none",
-        heads=None,
-        ctx_size=1024,
-        threads=1,
-        buffers="none",
-        parallel=settings.at_once,
-    )
-
-
-def trained(path: Path, out: Path, **more: Any) -> process.Trained:
-    return process.train(path, SETTINGS, load, more.pop("progress", Silent()), out=out, **more)
-
-
-def after(calls: int, function: Callable[..., Any], error: BaseException) -> Callable[..., Any]:
-    """`function`, which fails from its call number `calls` on."""
-    made = 0
-
-    def run(*arguments: Any, **more: Any) -> Any:
-        nonlocal made
-        made += 1
-        if made > calls:
-            raise error
-        return function(*arguments, **more)
-
-    return run
-
-
 def test_interrupted_anywhere_it_goes_on_to_the_same_heads(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained(tiny_model, tmp_path / "whole.safetensors")
-    whole = load_file(tmp_path / "whole.safetensors")
-    stop = KeyboardInterrupt()
-    for place, name, calls in (
+    def tensors(path: Path) -> dict[str, Any]:
+        return {name: array.tobytes() for name, array in load_file(path).items()}
+
+    stopped_anywhere(
+        tiny_model,
+        tmp_path,
+        monkeypatch,
+        SETTINGS,
+        tensors,
         (collect, "write_shard", 0),
         (collect, "write_shard", 2),
         (collect._Writing, "take", 30),
         (fit.Trainer, "run_epoch", 0),
         (fit.Trainer, "_adam", 2),
         (process, "write_arrays", 1),
-        (process, "write_heads", 0),
+        (sequential, "write_heads", 0),
         (process, "measure", 1),
-        (process, "write_heads", 1),
-    ):
-        out = tmp_path / "again.safetensors"
-        with monkeypatch.context() as patch:
-            patch.setattr(place, name, after(calls, getattr(place, name), stop))
-            with pytest.raises(KeyboardInterrupt):
-                trained(tiny_model, out)
-        assert not out.exists()
-        trained(tiny_model, out)
-        again = load_file(out)
-        assert set(again) == set(whole)
-        assert all(np.array_equal(again[tensor], whole[tensor]) for tensor in whole), (name, calls)
-        out.unlink()
+        (sequential, "write_heads", 1),
+    )
 
 
 def test_a_full_disk_loses_nothing(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,6 +193,8 @@ def test_models_that_heads_cannot_draft_for_are_refused(
         (("--minutes", "0"), 2, "minutes is 0.0"),
         (("--heads", "9"), 2, "heads is 9; it must be a whole number from 1 to 8"),
         (("-o", "a.bin"), 2, "its name must end with .safetensors"),
+        (("--form", "eagle", "-o", "a.safetensors"), 2, "its name must end with .gguf"),
+        (("--form", "hydra"), 2, "form is 'hydra'; it must be one of sequential, eagle"),
         (("--prompts-file", "nowhere.jsonl"), 2, "cannot read"),
     ],
 )

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from starter_heads import guessed_exactly, states_of
 
 import edgespec
 from edgespec import LLM
-from edgespec.checks import TokenPrompt, built_in
-from edgespec.checks.identity import check_greedy, check_seed
 from edgespec.heads.eagle import EagleHead, EagleWeights, Shape, write_eagle
 from edgespec.heads.medusa import Facts
-from edgespec.scoring import ScoreRequest
 
 pytestmark = pytest.mark.real
 
 Record = Callable[..., None]
-ROWS = 24
 TEXT = (
     "The mill stands by the river. Every spring the miller opens the gate, and the water turns the wheel. The wheel "
     "turns the stone, and the stone grinds the corn. In autumn the miller closes the gate, and the wheel stands still. "
@@ -34,13 +30,8 @@ def head(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Attention and feed-forward layer add nothing: the output matrix guesses from the feature alone."""
     with edgespec.load(starter, draft=None, drafter="none", ctx_size=1024, tuned=False) as llm:
         tokens = llm.tokenize(TEXT * 2)
-        sequence, states = llm.target.sequence(), []
-        for start, end in pairwise([*range(1, len(tokens), ROWS), len(tokens)]):
-            with llm.target.turn:
-                llm.target.score([ScoreRequest(sequence, tokens[:start], tokens[start : end - 1], states=True)])
-                states.append(llm.target.states(sequence).copy())
+        rows = states_of(llm, tokens)
         n, size, name = llm.target.state_size, llm.target.vocab.size, llm.name
-    rows = np.concatenate(states).astype(np.float64)
     rows /= np.sqrt((rows**2).mean(axis=1, keepdims=True))
     ids = np.unique(tokens).astype(np.int64)
     wanted = np.zeros((len(rows) - 2, len(ids)))
@@ -71,15 +62,7 @@ def llm(starter: Path, head: Path) -> Iterator[LLM]:
 
 
 def test_text_with_a_head_is_the_plain_text_or_the_models_own_fork(llm: LLM, record: Record) -> None:
-    own = TokenPrompt("mill", llm.tokenize(TEXT + "The mill stands by"))
-    prompts = [own, *built_in(llm, 1)]
-    for check in (
-        check_greedy(llm, prompts, 24, 3, lambda _: None),
-        check_seed(llm, prompts, 24, 3, 1, lambda _: None),
-    ):
-        assert check.ok
-        assert check.drafted["eagle"] > 30
-    reply = llm.complete(own.ids, max_tokens=40, temperature=0, draft_max=2)
+    reply = guessed_exactly(llm, "eagle", TEXT + "The mill stands by", draft_max=2)
     record(
         tau=reply.stats.tau,
         accepted=reply.stats.accepted,

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from starter_heads import guessed_exactly, states_of
 
 import edgespec
 from edgespec import LLM
-from edgespec.checks import CheckOptions, TokenPrompt, built_in, verify
-from edgespec.checks.identity import check_greedy, check_seed
+from edgespec.checks import CheckOptions, built_in, verify
 from edgespec.heads.medusa import Facts, MedusaHeads
 from edgespec.heads.storage import write_heads
-from edgespec.scoring import ScoreRequest
 from edgespec.train.process import train
 from edgespec.train.settings import TrainSettings
 
 pytestmark = pytest.mark.real
 
 Record = Callable[..., None]
-HEADS, ROWS = 3, 24
+HEADS = 3
 TEXT = (
     "The lighthouse keeper climbed the stairs every evening and lit the lamp. He wrote the weather into a book: wind, "
     "clouds, rain, ships that passed. In the morning he climbed the stairs again and put the lamp out. He wrote the "
@@ -42,14 +40,7 @@ def plain(starter: Path) -> Iterator[LLM]:
 def heads(plain: LLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ridge regression from the state of a token to the tokens two, three and four places on."""
     tokens = plain.tokenize(TEXT * 2)
-    sequence, states = plain.target.sequence(), []
-    cuts = [*range(1, len(tokens), ROWS), len(tokens)]
-    for start, end in pairwise(cuts):
-        with plain.target.turn:
-            plain.target.score([ScoreRequest(sequence, tokens[:start], tokens[start : end - 1], states=True)])
-            states.append(plain.target.states(sequence).copy())
-    sequence.close()
-    rows = np.concatenate(states).astype(np.float64)  # row i: of the text up to token i, inclusive
+    rows = states_of(plain, tokens)
     ids = np.unique(tokens)
     inverse = np.linalg.inv(rows.T @ rows + 10 * np.eye(rows.shape[1]))
     projections = []
@@ -74,15 +65,7 @@ def llm(starter: Path, heads: Path) -> Iterator[LLM]:
 
 
 def test_text_with_heads_is_the_plain_text_or_the_models_own_fork(llm: LLM, record: Record) -> None:
-    own = TokenPrompt("lighthouse", llm.tokenize(TEXT + "The lighthouse keeper"))
-    prompts = [own, *built_in(llm, 1)]
-    for check in (
-        check_greedy(llm, prompts, 24, 3, lambda _: None),
-        check_seed(llm, prompts, 24, 3, 1, lambda _: None),
-    ):
-        assert check.ok
-        assert check.drafted["medusa"] > 30
-    reply = llm.complete(own.ids, max_tokens=40, temperature=0, draft_max=HEADS)
+    reply = guessed_exactly(llm, "medusa", TEXT + "The lighthouse keeper", draft_max=HEADS)
     record(
         tau=reply.stats.tau,
         accepted=reply.stats.accepted,
@@ -94,11 +77,12 @@ def test_text_with_heads_is_the_plain_text_or_the_models_own_fork(llm: LLM, reco
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize(("form", "source"), [("sequential", "medusa"), ("eagle", "eagle")])
 def test_trained_heads_guess_text_about_other_subjects(
-    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: Record
+    starter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: Record, form: str, source: str
 ) -> None:
     """Few tokens, so that it takes minutes; more of them guess better."""
-    settings = TrainSettings(tokens=12_000, epochs=4, minutes=60)
+    settings = TrainSettings(form=form, tokens=12_000, epochs=4, minutes=60)
     model = starter.absolute()
     monkeypatch.setenv("EDGESPEC_HOME", str(tmp_path))
 
@@ -109,6 +93,7 @@ def test_trained_heads_guess_text_about_other_subjects(
 
     done = train(model, settings, load, Mock(spec=("step", "part", "note")))
     record(
+        form=form,
         tokens=done.tokens,
         tau=[round(measured.tau, 3) for measured in done.measured],
         acceptance=[[round(share, 3) for share in measured.acceptance] for measured in done.measured],
@@ -117,7 +102,7 @@ def test_trained_heads_guess_text_about_other_subjects(
     )
     assert done.measured[0].tau > 1.1
     with edgespec.load(model, draft=None, ctx_size=1024) as trained:
-        assert trained.drafter == "suffix,lookup,medusa"
+        assert trained.drafter == f"suffix,lookup,{source}"
 
 
 @pytest.mark.soak

@@ -17,6 +17,8 @@ from edgespec import LLM
 from edgespec.checks import built_in
 from edgespec.checks.identity import check_greedy
 from edgespec.costs import Costs, CostTable
+from edgespec.drafters import MedusaDrafter
+from edgespec.drafting import LatestState
 from edgespec.heads.registry import shipped
 from edgespec.heads.sequential import SequentialHeads
 from edgespec.heads.storage import described, read_heads
@@ -66,7 +68,16 @@ def test_they_are_found_and_guess_as_well_as_is_said(
     assert llm.drafter == "medusa"
     assert not set(PROMPTS) & {text for texts in training_prompts() for text in (*texts, *MEASURED)}
     ids = [tuple(llm.encode([{"role": "user", "content": text}])) for text in PROMPTS]
-    found = measure(llm, llm.heads, ids, temperature=temperature, reply=64, seed=1)
+    heads, ends = llm.heads, llm.target.vocab.is_eog
+    found = measure(
+        llm,
+        lambda: MedusaDrafter(heads, LatestState(), ends=ends),
+        heads.count,
+        ids,
+        temperature=temperature,
+        reply=64,
+        seed=1,
+    )
     record(temperature=temperature, tau=found.tau, acceptance=found.acceptance, rounds=found.rounds)
     record(head_ms=llm.heads.step_ms)
     assert found.rounds > 60

@@ -250,7 +250,9 @@ def test_environment_variables() -> None:
 
 
 def test_train_and_convert_json_fields(tmp_path: Path) -> None:
-    done = Trained(tmp_path, 1, 1, 1, Score((0.5,), 1.5, 1.0, 1.0), (MeasuredHeads(0.0, 1.5, (0.5,), 9),) * 2, 1.0)
+    done = Trained(
+        tmp_path, "medusa", 1, 1, 1, Score((0.5,), 1.5, 1.0, 1.0), (MeasuredHeads(0.0, 1.5, (0.5,), 9),) * 2, 1.0
+    )
     assert stated_fields(sections(CLI, 3)["The object of train --json"]) == [set(trained_json(tmp_path, done))]
     block = np.eye(8, dtype=np.float32)
     save_file(

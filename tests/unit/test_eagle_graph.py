@@ -46,7 +46,7 @@ HEADS = {
 def test_the_graph_computes_what_numpy_does(tiny: Tiny, open_context: Open, tmp_path: Path, kind: str) -> None:
     """Pair by pair, in one decode of few pairs and in chunks of many."""
     head: EagleHead = HEADS[kind]
-    write_eagle(head, tmp_path / "head.gguf", half=False)
+    write_eagle(head, tmp_path / "head.gguf", matrices="f32")
     context = open_eagle(read_eagle(tmp_path / "head.gguf"), open_context(tiny()))
     try:
         tokens, features = pairs(150)
@@ -70,7 +70,7 @@ def test_the_graph_computes_what_numpy_does(tiny: Tiny, open_context: Open, tmp_
 
 def test_a_cut_cache_is_that_of_the_shorter_text(tiny: Tiny, open_context: Open, tmp_path: Path) -> None:
     """And a cache may begin at any pair; shares do not see each other."""
-    write_eagle(HEADS["reduced"], tmp_path / "head.gguf", half=False)
+    write_eagle(HEADS["reduced"], tmp_path / "head.gguf", matrices="f32")
     context = open_eagle(read_eagle(tmp_path / "head.gguf"), open_context(tiny(), sequences=2))
     try:
         tokens, features = pairs(20)

@@ -79,7 +79,7 @@ def opened(kind: str, folder: Path, tiny: Callable[..., Path], **settings: Any) 
         return Pair(kind, write_mtp(folder / "mtp.gguf"), None, **settings)
     head = folder / f"{kind}.gguf"
     if kind == "own":
-        write_eagle(own_head(), head, half=False)
+        write_eagle(own_head(), head, matrices="f32")
     else:
         write_eagle3(head)
     return Pair(kind, tiny(), head, **settings)

@@ -12,11 +12,14 @@ import pytest
 from edgespec.errors import BadRequestError
 from edgespec.heads.medusa import Facts
 from edgespec.models.header import read_header
+from edgespec.train import settings
 from edgespec.train.data import BEFORE, TOP, Pairs, Text, pairs, places, read_shard, vocabulary, write_shard
-from edgespec.train.fit import Trainer, schedule
+from edgespec.train.fit import schedule, wanted
+from edgespec.train.forms import FORMS
 from edgespec.train.network import forward
 from edgespec.train.output import output_rows
 from edgespec.train.prompts import divided, shipped
+from edgespec.train.sequential import SequentialTrainer as Trainer
 from edgespec.train.settings import TrainSettings
 
 SIZE, WIDTH, WINDOW = 12, 10, 2
@@ -145,15 +148,15 @@ def test_gradients_are_those_of_the_loss(name: str) -> None:
 def test_a_head_should_guess_the_distribution_and_its_likeliest_token() -> None:
     trainer = random_trainer()
     found, top, chances = trainer._pairs, trainer._pairs.top, trainer._pairs.chances
-    places_, shares = trainer._wanted(np.array([4, 9]), 1)
+    places_, shares = wanted(trainer._pairs, np.array([4, 9]), 1)
     for row, chose in enumerate((6, 11)):
-        wanted = np.zeros(7)
-        np.add.at(wanted, places_[row], shares[row])
+        found_ = np.zeros(7)
+        np.add.at(found_, places_[row], shares[row])
         expected = np.zeros(7)
         inside = top[chose] >= 0
         expected[top[chose][inside]] = 0.6 * chances[chose][inside]
         expected[top[chose][chances[chose].argmax()]] += 0.4
-        assert np.allclose(wanted, expected, atol=1e-6)
+        assert np.allclose(found_, expected, atol=1e-6)
     assert (found.top[:, :4] == -1).any()
 
 
@@ -185,12 +188,12 @@ def test_what_the_states_say_is_learned_and_scored_on_other_texts() -> None:
     assert score.coverage == 1
     assert score.loss < before.loss
     heads = trainer.heads(Facts(SIZE, 4 * SIZE))
-    wanted = held.wanted[0].tolist()
+    places_ = held.wanted[0].tolist()
     guesses = heads.guesses(held.states[0].astype(np.float32), heads.ids[held.seen[0, :WINDOW] % SIZE].tolist(), 3)
     ids, logits = next(guesses)
-    for place in wanted:
+    for place in places_:
         assert ids[logits.argmax()] == heads.ids[place]
-        if place is not wanted[-1]:
+        if place is not places_[-1]:
             ids, logits = guesses.send(int(heads.ids[place]))
 
 
@@ -206,10 +209,11 @@ def test_one_position_and_many_are_computed_alike() -> None:
         value += np.random.default_rng(3).standard_normal(value.shape).astype(np.float32) / 9
     trainer.best = trainer.params
     heads = trainer.heads(Facts(SIZE, 4 * SIZE))
+    first = np.arange(5)
     state = trainer._within(held.states[:5])
     rows = []
     for k in range(3):
-        state = forward(trainer.params, k, state, trainer._seen_at(held, slice(0, 5), k)).made
+        state = forward(trainer.params, k, state, trainer._seen_at(held, first, k)).made
         rows.append(state @ trainer._rows.T + trainer._bias)
     for i in range(1, 4):  # places of tokens that there are
         guesses = heads.guesses(held.states[i].astype(np.float32), heads.ids[held.seen[i, :WINDOW]].tolist(), 3)
@@ -278,6 +282,11 @@ def test_rows_of_the_output_matrix_are_the_files(tiny: Callable[..., Path], opti
 def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(BadRequestError, match=next(iter(wrong))):
         TrainSettings(**wrong)
+
+
+def test_there_is_a_row_for_every_form() -> None:
+    assert tuple(FORMS) == settings.FORMS
+    assert TrainSettings(form="eagle").digest() != TrainSettings().digest()
 
 
 def test_the_time_allowed_is_no_part_of_what_is_made() -> None:
