@@ -26,7 +26,7 @@ _ROOM = 256  # tokens of a prompt
 
 @click.command("train", context_settings=SETTINGS)
 @click.argument("model")
-@click.option("--form", default="sequential", show_default=True, metavar="FORM", help="Of the heads; or eagle.")
+@click.option("--form", default="sequential", show_default=True, metavar="FORM", help="Of heads: sequential or eagle.")
 @click.option("--minutes", type=float, default=20.0, show_default=True, metavar="N", help="Time it may take in all.")
 @click.option("--tokens", type=int, default=250_000, show_default=True, metavar="N", help="Most tokens to learn from.")
 @click.option("--epochs", type=int, default=12, show_default=True, metavar="N", help="Most passes over them.")

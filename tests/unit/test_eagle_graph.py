@@ -13,11 +13,11 @@ import pytest
 
 from eagle_reference import forward
 from edgespec.errors import BadRequestError
-from edgespec.heads.eagle import EagleHead, write_eagle
+from edgespec.heads.eagle import EagleHead, in_eight_bits, write_eagle
 from edgespec.heads.eagle_file import read_eagle
 from edgespec.llama.following import open_eagle
 from edgespec.llama.quantize import requantize
-from tiny_heads import own_head
+from tiny_heads import SHAPE, own_head, weights
 
 Tiny = Callable[..., Path]
 Open = Callable[..., Any]
@@ -113,6 +113,24 @@ def test_a_head_is_quantized_like_any_model(tiny: Tiny, open_context: Open, tmp_
         assert np.abs(row[HEADS["reduced"].ids] - logits[-1]).max() < 0.5
     finally:
         context.close()
+
+
+def test_a_head_may_be_written_in_eight_bits(tmp_path: Path) -> None:
+    """Each matrix whose rows are whole blocks; a training knows what is read back."""
+    shape = replace(SHAPE, n_ff=200)
+    head = replace(HEADS["reduced"], shape=shape, weights=weights(shape))
+    write_eagle(head, tmp_path / "head.gguf", matrices="q8_0")
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(tmp_path / "head.gguf").tensors}
+    types = {name: tensor.tensor_type.name for name, tensor in tensors.items()}
+    assert (types["blk.0.attn_q.weight"], types["blk.0.ffn_down.weight"]) == ("Q8_0", "F16")
+    assert {types[f"{norm}.weight"] for norm in ("blk.0.attn_norm", "output_norm")} == {"F32"}
+    kept, output = tensors["output.weight"], head.weights.output
+    assert output is not None
+    read = gguf.quants.dequantize(np.array(kept.data), kept.tensor_type)
+    assert np.array_equal(read, in_eight_bits(output))
+    assert np.array_equal(in_eight_bits(read), read)
+    assert np.allclose(read, output, atol=0.01 * float(np.abs(output).max()))
+    assert read_eagle(tmp_path / "head.gguf").own
 
 
 @pytest.mark.parametrize(
