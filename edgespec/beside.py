@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .costs import Costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,16 @@ class Beside:
     def plain_rows(self) -> int:
         """Rows that the others have if none of them drafts."""
         return self.rows - self.drafted
+
+    def decode_ms(self, costs: Costs, widths: Sequence[int], depth: int) -> float:
+        """Time of a decode with so many rows of each request: in passes, which are not padded, or all together.
+
+        depth: tokens of context beside those of the others.
+        """
+        depth += self.depth
+        if not self.widths:
+            return costs.at(sum(widths), depth)
+        return sum(costs.at(rows, depth, padded=False) for rows in passes(widths))
 
 
 ALONE = Beside()

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from .beside import ALONE, Beside
 from .distribution import Distribution
 from .drafting import NO_DRAFT, Draft, Drafter, Explains, ReadsFeatures, ReadsStates, Shares, Steps
 from .errors import Cancelled, ContextFullError, DecodeError
+from .lazy import Lazy
 from .noise import Noise
 from .proposing import Drafting
 from .request import GenerationRequest
@@ -30,8 +30,6 @@ from .text import OutputText
 from .verification import SEED, VERIFIERS, Verdict, verify_greedy, verify_seed
 
 __all__ = ["NO_ROLLBACK", "Event", "Generation", "GenerationRequest", "Timing", "generate", "step"]
-
-T = TypeVar("T")
 
 NO_ROLLBACK = "speculation is off for this model: its recurrent state cannot be rolled back"
 
@@ -208,13 +206,13 @@ class Generation:
         first = not self.completion_started
         number = self.stats.rounds + (0 if first else 1)
         walk = self.sampler.walk(self.tokens)
-        targets: _Lazy[Distribution] | None = None
+        targets: Lazy[Distribution] | None = None
         if self.sampler.greedy:
-            winners = _Lazy(walk, draft.tokens, rows, Walk.winner)
+            winners = Lazy(walk, draft.tokens, rows, Walk.winner)
             verdict = verify_greedy(draft.tokens, winners)
             looked = [1.0 if w == t else 0.0 for w, t in zip(winners.known, draft.tokens, strict=False)]
         else:
-            targets = _Lazy(walk, draft.tokens, rows, Walk.distribution)
+            targets = Lazy(walk, draft.tokens, rows, Walk.distribution)
             verdict = self._verdict(draft, targets)
             looked = [float(p.prob(t)) for p, t in zip(targets.known, draft.tokens, strict=False)]
         before = len(self.tokens)
@@ -364,25 +362,6 @@ class Generation:
         if planned or self.stats.drafted:
             return planned
         return "no source had a draft" if self._asked else "the answer ended before anything could be guessed"
-
-
-class _Lazy(Sequence[T], Generic[T]):
-    """Row i's winner or distribution, computed when a verifier first asks: most rejections are early."""
-
-    def __init__(self, walk: Walk, drafted: tuple[int, ...], rows: Rows, compute: Callable[[Walk, Rows], T]) -> None:
-        self._walk, self._drafted, self._rows, self._compute = walk, drafted, rows, compute
-        self.known: list[T] = []
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, i: int) -> T:  # type: ignore[override]  # verifiers index, they never slice
-        while len(self.known) <= i:
-            n = len(self.known)
-            if n:
-                self._walk.advance(self._drafted[n - 1])
-            self.known.append(self._compute(self._walk, self._rows[n]))
-        return self.known[i]
 
 
 def generate(

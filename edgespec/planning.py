@@ -12,12 +12,12 @@ Nothing here knows a model or a clock: times and outcomes are told, so tests run
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from .acceptance import Acceptance, Prior
 from .beside import ALONE, Beside, passes
 from .costs import Costs
 from .losses import Account, Ledger
+from .offers import Offer, Plan
 from .reasons import UNSURE, Considered, why_off
 from .sharing import Prospect, Way
 
@@ -33,36 +33,6 @@ _PLAIN_EVERY, _PLAIN_OFTEN, _PLAIN_LOSS = 64, 4, 0.025
 _LONE = 2.0  # weight of the time of a plain round that stands among others
 _NOBODY = 0  # drafts: stands for a number of rows
 _SURPRISE = 0.08  # of a plain round's time: more, and the next one comes soon
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """What a source could draft this round.
-
-    features: one per token it can draft, for its acceptance estimate.  step_ms: time of drafting one
-    token.  setup_ms: time before the first token of this round (a draft model reading what it missed).
-    """
-
-    source: str
-    features: tuple[int, ...]
-    step_ms: float = 0.0
-    setup_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """source None: decode plainly.  probe: chosen to learn, not to win.  ms: expected time of the round.
-
-    setup_ms: beside it, an investment in rounds to come (a draft model reads the conversation).  gain: tokens expected
-    beyond those of a plain round.
-    """
-
-    source: str | None = None
-    k: int = 0
-    probe: bool = False
-    ms: float = 0.0
-    setup_ms: float = 0.0
-    gain: float = 0.0
 
 
 class Planner:
@@ -151,11 +121,8 @@ class Planner:
         return self._decode_ms((width, *self.beside.widths))
 
     def _decode_ms(self, widths: Sequence[int]) -> float:
-        """By the rows of each request: in passes, which are not padded, or all together."""
-        depth = self._depth + self.beside.depth
-        if not self.beside.widths:
-            return self.costs.at(sum(widths), depth)
-        return sum(self.costs.at(rows, depth, padded=False) for rows in passes(widths))
+        """By the rows of each request."""
+        return self.beside.decode_ms(self.costs, widths, self._depth)
 
     def _price(self, widths: Sequence[int]) -> float:
         return self._decode_ms(widths) + self.overhead_ms

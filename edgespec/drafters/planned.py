@@ -12,7 +12,8 @@ from ..beside import Beside
 from ..costs import Costs
 from ..distribution import Distribution
 from ..drafting import NO_DRAFT, Draft, Drafter, Features, ReadsFeatures, ReadsStates, States
-from ..planning import Offer, Plan, Planner
+from ..offers import Offer, Plan
+from ..planning import Planner
 from ..proposing import Drafting, alone
 from ..sampling import Sampler
 from ..sharing import Prospect

@@ -113,7 +113,7 @@ def back(
         scaled = slope * frame.unit
         flat = p.attended.made.reshape(len(slope), -1)
         gradients["attention"] += scaled.T @ flat
-        mixed = (scaled @ params["attention"]).reshape(p.query.shape)
+        mixed = np.reshape(scaled @ params["attention"], p.query.shape).astype(np.float32, copy=False)
         keys, values = [q.key for q in steps[: j + 1]], [q.value for q in steps[: j + 1]]
         query = attend_back(mixed, p.attended, p.query, keys, values, spans, key_slopes, value_slopes)
         turned = p.rotation.turned(query, back=True), p.rotation.turned(key_slopes[j], back=True), value_slopes[j]

@@ -16,7 +16,8 @@ from edgespec.drafters import LookupDrafter
 from edgespec.errors import Cancelled, ContextFullError
 from edgespec.generation import Generation, GenerationRequest, generate
 from edgespec.llama import Context
-from edgespec.planning import Plan, Planner
+from edgespec.offers import Plan
+from edgespec.planning import Planner
 from edgespec.rounds import Piece, step
 from edgespec.scoring import Rows, ScoreRequest
 from edgespec.testing import TableModel

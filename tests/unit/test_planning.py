@@ -9,7 +9,8 @@ import pytest
 
 from edgespec.acceptance import Acceptance
 from edgespec.costs import Costs, CostTable
-from edgespec.planning import Offer, Plan, Planner
+from edgespec.offers import Offer, Plan
+from edgespec.planning import Planner
 
 HORIZON = 3000  # tokens
 WARM_UP = 50

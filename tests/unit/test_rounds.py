@@ -15,7 +15,8 @@ from edgespec.drafting import Draft
 from edgespec.errors import DecodeError
 from edgespec.generation import Generation, GenerationRequest, generate, step
 from edgespec.losses import Ledger
-from edgespec.planning import Offer, Plan, Planner
+from edgespec.offers import Offer, Plan
+from edgespec.planning import Planner
 from edgespec.sampling import SamplingParams
 from edgespec.stats import RoundEvent
 from edgespec.testing import TableModel

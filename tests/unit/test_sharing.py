@@ -10,7 +10,8 @@ import pytest
 
 from edgespec.beside import Beside, passes
 from edgespec.costs import Costs, CostTable
-from edgespec.planning import Plan, Planner
+from edgespec.offers import Plan
+from edgespec.planning import Planner
 from edgespec.sharing import NO_PROSPECT, Price, Prospect, lengths, reached
 from simulated import TimedModel, copying, hostile, speed
 
