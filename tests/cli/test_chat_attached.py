@@ -84,7 +84,7 @@ def test_a_model_of_several(own: Cli) -> None:
     with foreign(models=models, stream=frames(said("yes", finish_reason="stop"))) as server:
         done = own.here("chat", "--attach", server.url, "-m", "two", stdin=b"hello")
         assert (done.code, done.out) == (0, "yes\n")
-        assert "[two] 1 tokens" in done.err
+        assert "[two] 1 token, plain: " in done.err
         assert server.asked[0]["model"] == "two"
         refused = own.here("chat", "--attach", server.url, "-m", "three", stdin=b"hello")
     assert refused.code == 2
