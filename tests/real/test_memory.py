@@ -26,7 +26,7 @@ with edgespec.load(sys.argv[1], draft=sys.argv[2], ctx_size=4096, buffers=sys.ar
 """
 
 
-@pytest.mark.parametrize("buffers", ["auto", "none"])
+@pytest.mark.parametrize("buffers", [pytest.param("auto", marks=pytest.mark.soak), "none"])
 def test_pair_at_context_4096(qwen_target: Path, qwen_draft: Path, buffers: str, record) -> None:
     command = [sys.executable, "-c", _CHILD, str(qwen_target), str(qwen_draft), buffers]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -80,7 +80,9 @@ def _shown(forks: list[Fork]) -> list[tuple[int, float, float, bool]]:
     return [(f.position, round(f.gap_at_one, 4), round(f.gap_at_width, 4), f.explained) for f in forks]
 
 
-@pytest.mark.parametrize(("temperature", "kv_type"), [(0.7, "f16"), (1.0, "f16"), (1.0, "f32")])
+@pytest.mark.parametrize(
+    ("temperature", "kv_type"), [pytest.param(0.7, "f16", marks=pytest.mark.soak), (1.0, "f16"), (1.0, "f32")]
+)
 def test_lookup_changes_no_word_of_a_seeded_text(starter: Path, temperature: float, kv_type: str, record) -> None:
     """Texts that repeat their prompt, so that guesses are both taken and refused."""
     forks, drafted, accepted = [], 0, 0

@@ -53,6 +53,7 @@ def test_the_starter_as_a_target(
     record(**{f"perplexity, {name}": p.value for name, p in found.items()})
 
 
+@pytest.mark.soak
 def test_agreement_of_the_starter_with_its_copies(starter: Path, tmp_path: Path, record: Record) -> None:
     alone: dict[str, Any] = {"drafter": "none", "ctx_size": 2048, "parallel": 1, "tuned": False, "threads": 2}
     alone |= {"buffers": "auto", "flash_attn": "off"}
