@@ -65,6 +65,7 @@ class Generation:
         if drafter is not None and self.drafter is None:
             drafter.close()
         self._shares = self.drafter if isinstance(self.drafter, Shares) else None
+        self._steps = self.drafter if isinstance(self.drafter, Steps) else None  # asked once: it takes a while
         self._states = self.drafter.states if isinstance(self.drafter, ReadsStates) else None
         self.tokens = list(request.prompt)
         self.prompt_len = len(request.prompt)
@@ -174,8 +175,8 @@ class Generation:
         self._asked = True
         if self._shares is not None:
             self._shares.share(beside)
-        if isinstance(self.drafter, Steps):
-            draft = yield from self.drafter.steps(self.tokens, room, self.sampler, self.rng)
+        if self._steps is not None:
+            draft = yield from self._steps.steps(self.tokens, room, self.sampler, self.rng)
         else:
             draft = self.drafter.draft(self.tokens, room, self.sampler, self.rng)
         return self._checked(draft, room)

@@ -89,8 +89,8 @@ class _Round:
         self._depth = sum(len(g.tokens) for g in running) + sum(len(text) for _, text in self._pieces)
         self._attends_to_all, self._splits = scorer.attends_to_all, scorer.splits
         self._others = len(running) + len(pieces) - 1
-        # Tokens without rows, those of a prompt's last piece, which has one, included.
         self._rate = 0.0  # tokens per millisecond that all have reached; 0: not asked for
+        # Tokens without rows, those of a prompt's last piece, which has one, included.
         self._reading = sum(min(p.tokens, p.generation.unread) for p in pieces) + sum(g.unread for g in running)
         # Each may have one row; what is left of the decode and of the cache is for drafts.
         rows = len(running)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from . import binding
@@ -15,12 +14,27 @@ _WATCHED_FROM = 17
 
 
 class Held:
-    """Ctrl+C that has been pressed and not been acted upon."""
+    """Ctrl+C that has been pressed and not been acted upon, from __enter__ to __exit__."""
 
     def __init__(self) -> None:
         self._before: Any = None
         self.possible = False  # else this thread is never interrupted
         self._kept: list[tuple[Any, ...]] = []
+
+    def __enter__(self) -> Held:
+        before = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is threading.main_thread() and callable(before):
+            self._before, self.possible = before, True
+            signal.signal(signal.SIGINT, self._keep)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.possible:
+            signal.signal(signal.SIGINT, self._before)
+            self.deliver()
+
+    def _keep(self, *arguments: object) -> None:
+        self._kept.append(arguments)
 
     @property
     def pressed(self) -> bool:
@@ -35,24 +49,12 @@ class Held:
             self._before(*arguments)
 
 
-@contextmanager
-def held_back() -> Iterator[Held]:
+def held_back() -> Held:
     """Keep Ctrl+C until a call to C is over that calls Python: an exception raised there would be dropped.
 
     That goes for a line of llama.cpp's log as well, which any call may write.
     """
-    held = Held()
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield held
-        return
-    held._before, held.possible = before, True
-    signal.signal(signal.SIGINT, lambda *arguments: held._kept.append(arguments))
-    try:
-        yield held
-    finally:
-        signal.signal(signal.SIGINT, before)
-        held.deliver()
+    return Held()
 
 
 class Interrupt:
@@ -61,7 +63,7 @@ class Interrupt:
     def __init__(self) -> None:
         self._lib = binding.lib()
         self._type = type(self._lib.llama_context_default_params().abort_callback)
-        self._callback: Any = None  # llama.cpp keeps the pointer
+        self._callback: Any = None  # llama.cpp keeps the pointer; none: it asks nobody
         self.error: BaseException | None = None
 
     def watch(
@@ -72,10 +74,13 @@ class Interrupt:
         if (events or held.possible) and (size >= _WATCHED_FROM or slow):
             asked = self._asked(events, held)
             next(asked)
-            self._callback = self._type(asked.send)
+            callback = self._type(asked.send)
+        elif self._callback is None:  # as most decodes find it
+            return
         else:
-            self._callback = self._type()
-        self._lib.llama_set_abort_callback(context, self._callback, None)
+            callback = None
+        self._lib.llama_set_abort_callback(context, self._type() if callback is None else callback, None)
+        self._callback = callback  # the one before is let go only now
 
     def _asked(self, events: Sequence[threading.Event], held: Held) -> Generator[bool, object, None]:
         """The callback is this generator's send().
