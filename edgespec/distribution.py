@@ -22,6 +22,10 @@ class Uniforms(Protocol):
     def random(self) -> Number: ...
 
 
+_ALL = np.ones(1)  # of the mass: made once, since rounds make thirty
+_ALL.flags.writeable = False
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Distribution:
     """A distribution with finite support.
@@ -36,7 +40,7 @@ class Distribution:
     @staticmethod
     def one_hot(token: int) -> Distribution:
         """All mass on one token: a greedy choice, or a proposal of prompt lookup."""
-        return Distribution(np.array([token], dtype=np.int64), np.ones(1))
+        return Distribution(np.array([token], dtype=np.int64), _ALL)
 
     def prob(self, token: int) -> Number:
         """Probability of `token`; 0 outside the support."""

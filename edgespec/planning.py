@@ -11,6 +11,7 @@ Nothing here knows a model or a clock: times and outcomes are told, so tests run
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from .acceptance import Acceptance, Prior
@@ -22,16 +23,17 @@ from .reasons import UNSURE, Considered, why_off
 from .sharing import Prospect, Way
 
 _PATIENCE, _LONGEST_PATIENCE = 4, 64  # rounds between two probes of a source that is not chosen, doubling
-_RECALLED, _RECALLED_PATIENCE = 12, 32  # tokens that earlier requests saw: then a source is no unknown to begin with
+_RECALLED, _RECALLED_PATIENCE = 5, 32  # tokens that earlier requests saw: then a source is no unknown to begin with
 _SHORT_SETUP_STEPS = 4.0  # draft steps: a longer set-up is an investment
 _INVESTED, _GAIN = 0.5, 2.0  # most of the time a reply is expected to take; least gain for each ms of it
 _TRIED = 6  # tokens of a source looked at in this request before anything is invested in it
+_GOOD = 0.85  # acceptance of a source that is worth a look
 _MEMORY = 0.97  # per round, of the speed achieved
 # Rounds between two plain ones while speculating, so that the speed-up is measured, and that the cost of a plain round
 # is known. The less speculation is expected to win, the more depends on that, and the less a plain round costs.
-_PLAIN_EVERY, _PLAIN_OFTEN, _PLAIN_LOSS = 64, 4, 0.025
+_PLAIN_EVERY, _PLAIN_OFTEN, _PLAIN_LOSS, _SURPRISED_LOSS = 64, 4, 0.025, 0.1  # the last one while that cost is in doubt
 _LONE = 2.0  # weight of the time of a plain round that stands among others
-_NOBODY = 0  # drafts: stands for a number of rows
+_NOBODY, _RATE, _LEFT = 0, -1, -2  # stand where a number of rows does: nobody drafts; tokens per ms; may be lost
 _SURPRISE = 0.08  # of a plain round's time: more, and the next one comes soon
 
 
@@ -68,7 +70,7 @@ class Planner:
         self._off = True  # is speculation, where that plan is a plain round; else it is there to be measured
         self._depth = 0
         self._beside = ALONE
-        self._known_ms: dict[int, float] = {}  # by rows, till something changes: a plan asks for each many times
+        self._known: dict[int, float] = {}  # times by rows, till something changes: a plan asks for each many times
 
     @property
     def beside(self) -> Beside:
@@ -79,7 +81,7 @@ class Planner:
     def beside(self, beside: Beside) -> None:
         if beside is not self._beside:
             self._beside = beside
-            self._known_ms.clear()
+            self._known.clear()
 
     def close(self) -> None:
         """The request has ended."""
@@ -105,14 +107,14 @@ class Planner:
         """Expected time of a round in which nobody drafts."""
         if not self.beside.drafted:
             return self.plain_ms
-        if _NOBODY not in self._known_ms:
-            self._known_ms[_NOBODY] = self._decode_ms((1,) * self._talking)
-        return self._known_ms[_NOBODY] + self.overhead_ms
+        if _NOBODY not in self._known:
+            self._known[_NOBODY] = self._decode_ms((1,) * self._talking)
+        return self._known[_NOBODY] + self.overhead_ms
 
     def _cost(self, width: int) -> float:
-        ms = self._known_ms.get(width)
+        ms = self._known.get(width)
         if ms is None:
-            ms = self._known_ms[width] = self._cost_now(width)
+            ms = self._known[width] = self._cost_now(width)
         return ms
 
     def _cost_now(self, width: int) -> float:
@@ -130,7 +132,7 @@ class Planner:
     def prospect(self, offers: Sequence[Offer], room: int, depth: int = 0) -> Prospect:
         """What this request could draft, for a plan of all that share a decode. room, depth: as for plan()."""
         self._depth = depth
-        self._known_ms.clear()
+        self._known.clear()
         ways = [
             Way(self._reaches(offer, room), offer.step_ms, self._setup_in_round(offer))
             for offer in offers
@@ -138,13 +140,19 @@ class Planner:
         ]
         return Prospect.of(ways, self.rate, self._recent, self._left, self._price)
 
+    def may_draft(self, depth: int = 0) -> bool:
+        """Could the shortest draft be lost now? If not, to look for one would cost time for nothing."""
+        self._depth = depth
+        self._known.clear()
+        return bool(self.beside.requests) or self._affords(self._cost(2) + self.overhead_ms)
+
     def plan(self, offers: Sequence[Offer], room: int, depth: int = 0) -> Plan:
         """The best expected rate, within the loss budget.
 
         room: most tokens that may be drafted.  depth: tokens of context.
         """
         self._depth = depth
-        self._known_ms.clear()
+        self._known.clear()
         self._considered.clear()
         if not offers:
             self._speculating, self._off = False, True
@@ -152,7 +160,7 @@ class Planner:
         plain = self._plain_tokens - self.rate * self.plain_ms
         best, best_value = Plan(ms=self.plain_ms), plain
         hope, hope_seems, hope_value = best, plain, plain
-        probes: list[Plan] = []
+        probes: list[tuple[Offer, Plan]] = []
         for offer in offers:
             options = self._affordable(offer, room)
             if not options:
@@ -161,13 +169,14 @@ class Planner:
             if self._value(option) > best_value:
                 best, best_value = self._plan(offer, option), self._value(option)
             if self._may_probe(offer, option):
-                probes.append(Plan(offer.source, option[0], probe=True, ms=option[2]))
+                probes.append((offer, Plan(offer.source, option[0], probe=True, ms=option[2])))
             if self._account.may_hope(self.plain_ms):
-                hopes = (option for option in self._options(offer, room, hopeful=True) if option[0] in options)
+                hopeful = self.acceptance[offer.source].hopeful
+                hopes = (option for option in self._options(offer, room, hopeful) if option[0] in options)
                 seems, k = max((self._value(option), option[0]) for option in hopes)
                 if seems > hope_seems:
                     hope, hope_seems, hope_value = self._plan(offer, options[k]), seems, self._value(options[k])
-        probe = next((p for p in probes if p.source != best.source), None)
+        probe = next((p for o, p in probes if p.source != best.source and self._could_beat(o, best_value)), None)
         chosen, gain, loss = (best, best_value - plain, 0.0)
         if hope.source is not None and (hope.source, hope.k) != (best.source, best.k):
             chosen, gain, loss = hope, hope_seems - plain, best_value - hope_value
@@ -184,11 +193,11 @@ class Planner:
     def _affordable(self, offer: Offer, room: int) -> dict[int, tuple[int, float, float]]:
         """The options that the loss budget allows, by K. The best of all is kept, to tell why it was not taken."""
         options = self._options(offer, room)
-        if options:
-            k, tokens, ms = max(options, key=self._value)
-            needed = self._plain_tokens + self.rate * (ms - self.plain_ms)
-            step = offer.step_ms / self.plain_ms
-            self._considered.append(Considered(offer.source, k, tokens, needed, step))
+        if not options:
+            return {}
+        k, tokens, ms = max(options, key=self._value)
+        needed = self._plain_tokens + self.rate * (ms - self.plain_ms)
+        self._considered.append(Considered(offer.source, k, tokens, needed, offer.step_ms / self.plain_ms))
         return {option[0]: option for option in options if self._affords(option[2])}
 
     def _may_speculate(self, gain: float) -> bool:
@@ -201,60 +210,45 @@ class Planner:
 
     def _until_plain(self, gain: float) -> float:
         """Rounds until the next plain one. gain: tokens that speculation is expected to win in a round."""
-        if self._surprised:
-            return _PLAIN_OFTEN
-        return min(max(self._plain_every, gain / _PLAIN_LOSS), _PLAIN_EVERY)
+        return min(max(self._plain_every, gain / (_SURPRISED_LOSS if self._surprised else _PLAIN_LOSS)), _PLAIN_EVERY)
 
     @property
     def rate(self) -> float:
         """Tokens per millisecond of the latest rounds, never below what plain decoding gives: of all requests."""
-        if self.beside.rate:
-            return self.beside.rate
-        plain, spent = self._recent
-        return self._talking / self._all_plain_ms * max(1.0, plain / spent if spent else 0.0)
+        rate = self._known.get(_RATE)
+        if rate is None:
+            plain, spent = self._recent
+            faster = math.sqrt(max(1.0, plain / spent if spent else 0.0))
+            own = self._talking / self._all_plain_ms * faster
+            rate = self._known[_RATE] = self.beside.rate or own
+        return rate
 
     def _plain_for(self, tokens: float) -> float:
         """Milliseconds that so many tokens of all requests would take without drafts of this one."""
         return tokens / self._plain_tokens * self.plain_ms
 
-    def go_on(self, offer: Offer, drafted: int, reach: float, acceptance: float, room: int) -> bool:
-        """Inside a draft: is one more token expected to raise the round's rate?
+    def go_on(self, offer: Offer, drafted: int, reach: float, room: int, acceptance: float | None = None) -> bool:
+        """Inside a draft: is one more token expected to raise the round's rate, or one after it?
 
-        drafted: tokens so far.  reach: probability that all of them are accepted.  acceptance: of the next
-        one, from its distribution, before it is sampled. Its draft step is already paid.
+        drafted: tokens so far.  reach: probability that all of them are accepted.  acceptance: of the next one, from
+        its distribution, before it is sampled: its draft step is already paid. None: its step would be the next.
         """
         estimate, base = self.acceptance[offer.source], self._cost(drafted + 1)
-        chance = total = reach * acceptance
-        for k in range(drafted + 1, min(room, len(offer.features)) + 1):
-            more_ms = (k - drafted - 1) * offer.step_ms + self._cost(k + 1) - base
-            spent_ms = (drafted + 1) * offer.step_ms + base + self.overhead_ms
-            if total >= self.rate * more_ms and self._affords(spent_ms + more_ms):
-                return True
-            if k < len(offer.features):
-                chance *= estimate(offer.features[k])
-                total += chance
-        return False
-
-    def go_further(self, offer: Offer, drafted: int, reach: float, room: int) -> bool:
-        """Inside a draft, before the step of the next token: is it expected to raise the round's rate, or one after it?
-
-        drafted, reach: as for go_on().
-        """
-        estimate, base = self.acceptance[offer.source], self._cost(drafted + 1)
+        paid = drafted + (acceptance is not None)
         chance, total = reach, 0.0
         for k in range(drafted + 1, min(room, len(offer.features)) + 1):
-            chance *= estimate(offer.features[k - 1])
+            known = acceptance if k == paid else None
+            chance *= estimate(offer.features[k - 1]) if known is None else known
             total += chance
-            more_ms = (k - drafted) * offer.step_ms + self._cost(k + 1) - base
-            spent_ms = drafted * offer.step_ms + base + self.overhead_ms
-            if total >= self.rate * more_ms and self._affords(spent_ms + more_ms):
+            more_ms = (k - paid) * offer.step_ms + self._cost(k + 1) - base
+            all_ms = paid * offer.step_ms + base + self.overhead_ms + more_ms
+            if total >= self.rate * more_ms and self._affords(all_ms):
                 return True
         return False
 
-    def _reaches(self, offer: Offer, k: int, *, hopeful: bool = False) -> list[float]:
+    def _reaches(self, offer: Offer, k: int, estimate: Prior | None = None) -> list[float]:
         """[i]: probability that tokens 0..i are all accepted."""
-        acceptance = self.acceptance[offer.source]
-        estimate, chance, reaches = acceptance.hopeful if hopeful else acceptance, 1.0, []
+        estimate, chance, reaches = estimate or self.acceptance[offer.source], 1.0, []
         for feature in offer.features[:k]:
             chance *= estimate(feature)
             reaches.append(chance)
@@ -265,12 +259,12 @@ class Planner:
         setup_ms = offer.setup_ms - self._setup_in_round(offer)
         return Plan(offer.source, k, ms=ms, setup_ms=setup_ms, gain=tokens - self._plain_tokens)
 
-    def _options(self, offer: Offer, room: int, *, hopeful: bool = False) -> list[tuple[int, float, float]]:
+    def _options(self, offer: Offer, room: int, estimate: Prior | None = None) -> list[tuple[int, float, float]]:
         """(K, expected tokens, expected ms) for every K >= 1."""
         found = []
         if self.worth_setup(offer):
             total = self._plain_tokens
-            for k, reach in enumerate(self._reaches(offer, room, hopeful=hopeful), start=1):
+            for k, reach in enumerate(self._reaches(offer, room, estimate), start=1):
                 total += reach
                 found.append((k, total, self._round_ms(offer, k)))
         return found
@@ -294,8 +288,8 @@ class Planner:
         for k, reach in enumerate(self._reaches(offer, len(offer.features)), start=1):
             tokens += reach
             ms = k * offer.step_ms + self._cost(k + 1) + self.overhead_ms
-            best = max(best, 1 - ms / self._plain_for(tokens))
-        expected_ms = self.remaining * self.plain_ms
+            best = max(best, 1 - ms * self.rate / tokens)
+        expected_ms = self.remaining / self.rate
         return best * expected_ms > _GAIN * offer.setup_ms and offer.setup_ms <= _INVESTED * expected_ms
 
     def _setup_in_round(self, offer: Offer) -> float:
@@ -309,7 +303,10 @@ class Planner:
     @property
     def _left(self) -> float:
         """Milliseconds that may still be lost."""
-        return self._account.left(self._all_plain_ms, self.beside.requests)
+        left = self._known.get(_LEFT)
+        if left is None:
+            left = self._known[_LEFT] = self._account.left(self._all_plain_ms, self.beside.requests)
+        return left
 
     def _may_probe(self, offer: Offer, option: tuple[int, float, float]) -> bool:
         """A source that costs something to ask and does not seem to pay is asked rarely, within the budget."""
@@ -320,12 +317,16 @@ class Planner:
             self._patience[offer.source] = _RECALLED_PATIENCE if known else 0
         waited = self._since_probe.setdefault(offer.source, 0)
         loss = max(0.0, option[2] - self._plain_for(option[1]))
-        return waited >= self._patience[offer.source] and loss <= self._left and self._could_pay(offer)
+        return waited >= self._patience[offer.source] and loss <= self._left
 
-    def _could_pay(self, offer: Offer) -> bool:
-        """Would a draft of it pay if all of it were accepted? Beside many others none may, and nothing is to learn."""
-        rate = self._plain_tokens / self.plain_ms
-        return any(k > rate * (self._round_ms(offer, k) - self.plain_ms) for k in range(1, len(offer.features) + 1))
+    def _could_beat(self, offer: Offer, value: float) -> bool:
+        """Would a draft of it be worth more than the best plan if it was good? If not, nothing is to learn."""
+        tokens = self._plain_tokens
+        for k in range(1, len(offer.features) + 1):
+            tokens += _GOOD**k
+            if self._value((k, tokens, self._round_ms(offer, k))) > value:
+                return True
+        return False
 
     def observe(
         self,
@@ -346,7 +347,7 @@ class Planner:
             self.costs.follow(verify_ms / self._cost(width), weight=1 / (1 + self.beside.requests))
         else:
             self._observe_cost(width, verify_ms)
-        self._known_ms.clear()
+        self._known.clear()
         self.overhead_ms += 0.05 * (min(other_ms, 2 * self.overhead_ms + 0.1) - self.overhead_ms)
         # Its part of the round: of the decode what its rows have in it, of what drafts made dearer what its own did.
         plain_ms = self._all_plain_ms

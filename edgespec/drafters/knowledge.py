@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 Sums = tuple[tuple[int, float, float], ...]
 
-_MOST = 6.0  # tokens that a recalled estimate weighs, by feature
+_MOST = 3.0  # tokens that a recalled estimate weighs, by feature
 _TEMPERATURES = 4  # steps of a unit that are told apart
 
 

@@ -12,7 +12,7 @@ from ..drafting import NO_DRAFT, Draft
 from ..errors import BadRequestError
 from ..proposing import Drafting, Step, alone
 from ..sampling import Sampler
-from ..scoring import ScoredSequence, Scorer, ScoreRequest, common_prefix
+from ..scoring import Rows, ScoredSequence, Scorer, ScoreRequest, common_prefix
 from ..stats import RoundEvent
 
 
@@ -38,12 +38,13 @@ class ModelDrafter:
         latest: begin with so many tokens of the text, not with all of it, and begin anew where more than twice as
         many were missed. Such a draft model guesses worse, and costs little to try.
 
-        gate, where a planner sets it, is asked before each token is sampled: (tokens drafted so far,
-        distribution of the next) -> draft it? It sees no value of the token in question, so that to stop is exact.
+        gate, where a planner sets it, is asked before each token is sampled: (tokens drafted so far, the largest
+        probability of the next, before any truncation where that leaves one token) -> draft it? It sees no value of
+        the token in question, so that to stop is exact.
         ahead is asked before that distribution is computed, but for the first: (tokens drafted so far) -> go on?
         expected: tokens that its planner thinks this draft will have.
         """
-        self.gate: Callable[[int, Distribution], bool] | None = None
+        self.gate: Callable[[int, float], bool] | None = None
         self.ahead: Callable[[int], bool] | None = None
         self.expected: int | None = None
         self._scorer = scorer
@@ -76,7 +77,7 @@ class ModelDrafter:
                 proposal = walk.distribution(row)
             except BadRequestError:  # bias and grammar leave nothing that this vocabulary has
                 break  # nothing was drawn yet, so to stop here is free
-            if self.gate is not None and not self.gate(len(drafted), proposal):
+            if self.gate is not None and not self.gate(len(drafted), _confidence(proposal, row)):
                 break
             token = sampler.choose(proposal, len(tokens) + len(drafted), rng)
             drafted.append(token)
@@ -130,3 +131,10 @@ class ModelDrafter:
         if self._sequence is not None:
             self._sequence.close()
             self._sequence = None
+
+
+def _confidence(proposal: Distribution, row: Rows) -> float:
+    """The largest probability of a proposal; of the model's own distribution where the proposal is certain."""
+    if len(proposal.ids) > 1:
+        return float(proposal.probs.max())
+    return float(1 / np.exp(row - row.max()).sum())

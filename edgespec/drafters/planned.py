@@ -10,7 +10,6 @@ import numpy as np
 
 from ..beside import Beside
 from ..costs import Costs
-from ..distribution import Distribution
 from ..drafting import NO_DRAFT, Draft, Drafter, Features, ReadsFeatures, ReadsStates, States
 from ..offers import Offer, Plan
 from ..planning import Planner
@@ -119,6 +118,10 @@ class PlannedDrafter:
     def steps(self, tokens: Sequence[int], k: int, sampler: Sampler, rng: np.random.Generator) -> Drafting:
         """draft(), with the decodes of a draft model one after another."""
         room = min(k, LONGEST)
+        self._features = ()
+        if not self._planner.may_draft(len(tokens)):
+            self._plan, self._drafts, self._foreseen = Plan(ms=self._planner.plain_ms), {}, None
+            return NO_DRAFT
         offers = self._offers(tokens, room, sampler, rng)
         self._foreseen = None
         self._plan = self._planner.plan(offers, room, len(tokens))
@@ -194,18 +197,18 @@ class PlannedDrafter:
         self._confidence = []
         sure = self._planner.acceptance["confidence"]
 
-        def gate(drafted: int, proposal: Distribution) -> bool:
+        def gate(drafted: int, confidence: float) -> bool:
             nonlocal reach
-            feature = int(float(proposal.probs.max()) * _CONFIDENCE)
+            feature = int(confidence * _CONFIDENCE)
             accepted = sure(feature)
-            if drafted and not self._planner.go_on(offer, drafted, reach, accepted, room):
+            if drafted and not self._planner.go_on(offer, drafted, reach, room, accepted):
                 return False
             self._confidence.append(feature)
             reach *= accepted
             return True
 
         self._model.gate = gate
-        self._model.ahead = lambda drafted: self._planner.go_further(offer, drafted, reach, room)
+        self._model.ahead = lambda drafted: self._planner.go_on(offer, drafted, reach, room)
         self._model.expected = self._plan.k
         draft = yield from self._model.steps(tokens, len(offer.features), sampler, rng)
         return Draft(draft.tokens, draft.proposals, draft.source, tuple(range(len(draft.tokens))))

@@ -12,9 +12,9 @@ from edgespec.drafters.knowledge import circumstance
 
 PRIORS = {"model": lambda _: 0.5, "suffix": lambda feature: feature / 20}
 
-# Forty tokens were accepted where half was expected. Six of them are recalled, beside a prior that weighs eight, and
-# the prior is scaled by what those six say of it.
-RECALLED = (6 + 8 * 0.5 * (6 + 8) / (3 + 8)) / (6 + 8)
+# Forty tokens were accepted where half was expected. Three of them are recalled, beside a prior that weighs eight,
+# and the prior is scaled by what those three say of it.
+RECALLED = (3 + 8 * 0.5 * (3 + 8) / (1.5 + 8)) / (3 + 8)
 
 
 def taught(knowledge: Knowledge, value: float, where: str = "greedy") -> None:
@@ -36,7 +36,7 @@ def test_what_is_recalled_gives_way_to_what_is_seen() -> None:
     knowledge = Knowledge()
     taught(knowledge, 1.0)
     acceptance = knowledge.recall("greedy", PRIORS)["model"]
-    assert acceptance.seen == 6.0  # of forty
+    assert acceptance.seen == 3.0  # of forty
     for _ in range(12):
         acceptance.observe(0, 0.0)
     assert acceptance(0) < 0.4

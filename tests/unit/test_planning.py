@@ -237,6 +237,41 @@ def test_a_source_in_use_is_not_probed() -> None:
     assert sum(plan.probe for plan in chosen) <= 1  # the first look
 
 
+def test_beside_a_source_that_copies_well_no_other_is_probed() -> None:
+    """Not even a draft model that was right each time could give as much as the copy at hand."""
+    costs = Costs(CostTable((1, 2, 4, 8, 16), (100.0, 105.0, 110.0, 190.0, 300.0)))
+    planner = Planner(costs, {"suffix": lambda _: 0.97, "model": lambda _: 0.2}, remaining=1000)
+    suffix, model = Offer("suffix", (19,) * 15), Offer("model", tuple(range(8)), 30.0)
+    assert planner.plan([model], 15).probe  # by itself it is
+    chosen = []
+    for _ in range(40):
+        plan = planner.plan([suffix, model], 15)
+        chosen.append(plan.source)
+        features = suffix.features[: plan.k] if plan.source else ()
+        verify_ms = costs.at(plan.k + 1)
+        planner.observe(
+            plan, features, [1.0] * plan.k, produced=plan.k + 1, draft_ms=0.0, verify_ms=verify_ms, other_ms=0.2
+        )
+    assert "model" not in chosen
+    assert chosen.count("suffix") >= 38
+
+
+@pytest.mark.parametrize(("accepted", "often"), [(0.05, True), (0.97, False)])
+def test_plain_rounds_that_surprise_are_repeated_where_little_is_gained(accepted: float, often: bool) -> None:
+    """Whether a small gain is one depends on what a plain round costs; a great one is a gain in any case."""
+    costs = Costs(CostTable((1, 2, 4, 8, 16), (100.0, 100.5, 102.0, 190.0, 300.0)))
+    planner = Planner(costs, {"suffix": lambda _: accepted}, remaining=1000)
+    rng, plain = random.Random(0), 0
+    for _ in range(200):
+        plan = planner.plan([Offer("suffix", (19,) * 15)], 15)
+        plain += plan.source is None
+        right = next((i for i in range(plan.k) if rng.random() > accepted), plan.k)
+        values = [1.0] * right + [0.0] * (right < plan.k)
+        ms = costs.at(plan.k + 1) * (rng.choice([0.85, 1.15]) if plan.source is None else 1.0)
+        planner.observe(plan, (19,) * plan.k, values, produced=right + 1, draft_ms=0.0, verify_ms=ms, other_ms=0.2)
+    assert (plain > 20) == often
+
+
 @pytest.mark.parametrize(("share", "found"), [(0.0, False), (0.005, True)])
 def test_a_long_draft_that_had_bad_luck_is_tried_again(
     share: float, found: bool, monkeypatch: pytest.MonkeyPatch
@@ -244,7 +279,7 @@ def test_a_long_draft_that_had_bad_luck_is_tried_again(
     """All that the model drafts is right, and three tokens pay best; but the first second and third ones failed."""
     monkeypatch.setattr("edgespec.losses._HOPE_SHARE", share)
     planner = Planner(Costs(CostTable((1, 2, 3, 4), (100.0, 110.0, 155.0, 165.0))), {"model": lambda _: 0.6})
-    for feature, value, times in ((0, 1.0, 40), (1, 0.0, 4), (2, 0.0, 4)):
+    for feature, value, times in ((0, 1.0, 40), (1, 0.0, 8), (2, 0.0, 8)):
         for _ in range(times):
             planner.acceptance["model"].observe(feature, value)
     widths = []
@@ -312,8 +347,8 @@ def test_a_draft_ends_where_one_more_token_is_not_expected_to_pay() -> None:
     planner = Planner(Costs(CostTable((1, 2, 3, 4), (100.0, 120.0, 140.0, 160.0))), {"model": lambda _: 0.8})
     offer = Offer("model", (0, 1, 2), 30.0)
     planner.plan([offer], 3)
-    assert planner.go_on(offer, 1, 0.9, 0.9, 3)
-    assert not planner.go_on(offer, 1, 0.9, 0.05, 3)
+    assert planner.go_on(offer, 1, 0.9, 3, 0.9)
+    assert not planner.go_on(offer, 1, 0.9, 3, 0.05)
 
 
 @pytest.mark.parametrize("planning_ms", [0.0, 0.15])
