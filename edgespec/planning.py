@@ -23,7 +23,7 @@ from .reasons import UNSURE, Considered, why_off
 from .sharing import Prospect, Way
 
 _PATIENCE, _LONGEST_PATIENCE = 4, 64  # rounds between two probes of a source that is not chosen, doubling
-_RECALLED, _RECALLED_PATIENCE = 5, 32  # tokens that earlier requests saw: then a source is no unknown to begin with
+_RECALLED, _RECALLED_PATIENCE = 5, 32  # tokens that earlier requests saw: then a source is no unknown
 _SHORT_SETUP_STEPS = 4.0  # draft steps: a longer set-up is an investment
 _INVESTED, _GAIN = 0.5, 2.0  # most of the time a reply is expected to take; least gain for each ms of it
 _TRIED = 6  # tokens of a source looked at in this request before anything is invested in it
@@ -74,7 +74,7 @@ class Planner:
 
     @property
     def beside(self) -> Beside:
-        """What other requests have in the decode that is planned."""
+        """Of the decode that is planned."""
         return self._beside
 
     @beside.setter
@@ -141,10 +141,10 @@ class Planner:
         return Prospect.of(ways, self.rate, self._recent, self._left, self._price)
 
     def may_draft(self, depth: int = 0) -> bool:
-        """Could the shortest draft be lost now? If not, to look for one would cost time for nothing."""
+        """Could the shortest draft be lost now? If not, to look for one would cost time for nothing but to say why."""
         self._depth = depth
         self._known.clear()
-        return bool(self.beside.requests) or self._affords(self._cost(2) + self.overhead_ms)
+        return not self._considered or bool(self.beside.requests) or self._affords(self._cost(2) + self.overhead_ms)
 
     def plan(self, offers: Sequence[Offer], room: int, depth: int = 0) -> Plan:
         """The best expected rate, within the loss budget.

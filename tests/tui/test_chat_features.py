@@ -180,7 +180,7 @@ def test_an_answer_is_shown_as_markdown_literally_or_by_tokens(history: Path) ->
 
 def test_tokens_of_an_old_answer_are_shown(history: Path) -> None:
     async def first() -> None:
-        async with chatting(history) as chat:
+        async with chatting(history, options={"draft_max": 2}) as chat:
             await chat.ask("some words")
 
     async def again() -> None:

@@ -155,7 +155,7 @@ HOSTILE = {
     "split": "{{ ('a ' * 3000000).split() | length }}",
     "sort text": "{{ ('ab' * 3000000) | sort | length }}",
     "copies": "{% set s = 'a' * 8000000 %}" + "".join(f"{{% set x{i} = s[1:] %}}" for i in range(500)),
-    "comparisons": "{% set s = 'a' * 8000000 %}{% set t = 'a' * 8000000 %}" + "{{ s == t }}" * 8000,
+    "comparisons": "{% set s = 'a' * 8000000 %}{% set t = 'a' * 8000000 %}" + "{{ s == t }}" * 40000,
     "round": "{{ 1.5 | round(1000000000, 'ceil') }}",
     "batch": "{{ [1] | batch(1000000000, 0) | list }}",
     "big integers": "{% set n = namespace(x=3) %}{% for i in range(99) %}{% set n.x = n.x * n.x %}{% endfor %}",
