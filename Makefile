@@ -21,7 +21,7 @@ test: setup
 	$(BIN)/edgespec pull smollm2-135m
 	$(BIN)/python -m pytest
 
-# The full counts of docs/results.md. Needs the real models of the test fixtures; about an hour and a half on two cores.
+# The full counts of docs/results.md. Needs the real models of the test fixtures; some hours on two cores, two of them a steady load.
 soak: setup
 	$(BIN)/edgespec pull smollm2-135m
 	$(BIN)/python -m pytest -m "soak or not soak"

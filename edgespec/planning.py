@@ -2,9 +2,9 @@
 
 Speed = E[tokens] / time. With v(n) the measured time of a target decode of n rows, d the time of one
 draft step and b_i the estimated acceptance of the i-th drafted token, a round of K drafted tokens gives
-(1 + sum_k prod_{i<=k} b_i) tokens in K * d + v(K + 1) + o. Over many rounds the speed is greatest when
-each round maximises tokens - rate * time, with `rate` the speed achieved so far (renewal reward): a
-slow round that beats plain decoding may still cost more than waiting for a better one.
+(1 + sum_k prod_{i<=k} b_i) tokens in K * d + v(K + 1) + o. A round maximises tokens - rate * time. If its
+chances did not depend on the round before, the best `rate` would be the speed achieved (renewal reward).
+But short drafts follow short ones, so it lies between that and the speed of plain decoding.
 
 Nothing here knows a model or a clock: times and outcomes are told, so tests run it in simulated time.
 """
@@ -214,7 +214,7 @@ class Planner:
 
     @property
     def rate(self) -> float:
-        """Tokens per millisecond of the latest rounds, never below what plain decoding gives: of all requests."""
+        """Tokens per millisecond that a round should give, of all requests: between plain and the latest rounds'."""
         rate = self._known.get(_RATE)
         if rate is None:
             plain, spent = self._recent
