@@ -2,9 +2,9 @@
 
 Speed = E[tokens] / time. With v(n) the measured time of a target decode of n rows, d the time of one
 draft step and b_i the estimated acceptance of the i-th drafted token, a round of K drafted tokens gives
-(1 + sum_k prod_{i<=k} b_i) tokens in K * d + v(K + 1) + o. A round maximises tokens - rate * time. If its
-chances did not depend on the round before, the best `rate` would be the speed achieved (renewal reward).
-But short drafts follow short ones, so it lies between that and the speed of plain decoding.
+(1 + sum_k prod_{i<=k} b_i) tokens in K * d + v(K + 1) + o. Over many rounds the speed is greatest when
+each round maximises tokens - rate * time, with `rate` the speed achieved so far (renewal reward): a
+slow round that beats plain decoding may still cost more than waiting for a better one.
 
 Nothing here knows a model or a clock: times and outcomes are told, so tests run it in simulated time.
 """
@@ -214,12 +214,11 @@ class Planner:
 
     @property
     def rate(self) -> float:
-        """Tokens per millisecond that a round should give, of all requests: between plain and the latest rounds'."""
+        """Tokens per millisecond of the latest rounds, never below what plain decoding gives: of all requests."""
         rate = self._known.get(_RATE)
         if rate is None:
             plain, spent = self._recent
-            faster = math.sqrt(max(1.0, plain / spent if spent else 0.0))
-            own = self._talking / self._all_plain_ms * faster
+            own = self._talking / self._all_plain_ms * max(1.0, plain / spent if spent else 0.0)
             rate = self._known[_RATE] = self.beside.rate or own
         return rate
 
@@ -283,13 +282,14 @@ class Planner:
             return True
         if self._tried.get(offer.source, 0) < _TRIED:
             return False
-        tokens = self._plain_tokens
-        best = 0.0
+        # Of the speed reached a part may be its own, of what it has read so far.
+        rate = math.sqrt(self.rate * self._plain_tokens / self.plain_ms)
+        tokens, best = self._plain_tokens, 0.0
         for k, reach in enumerate(self._reaches(offer, len(offer.features)), start=1):
             tokens += reach
             ms = k * offer.step_ms + self._cost(k + 1) + self.overhead_ms
-            best = max(best, 1 - ms * self.rate / tokens)
-        expected_ms = self.remaining / self.rate
+            best = max(best, 1 - ms * rate / tokens)
+        expected_ms = self.remaining / rate
         return best * expected_ms > _GAIN * offer.setup_ms and offer.setup_ms <= _INVESTED * expected_ms
 
     def _setup_in_round(self, offer: Offer) -> float:

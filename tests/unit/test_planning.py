@@ -279,7 +279,7 @@ def test_a_long_draft_that_had_bad_luck_is_tried_again(
     """All that the model drafts is right, and three tokens pay best; but the first second and third ones failed."""
     monkeypatch.setattr("edgespec.losses._HOPE_SHARE", share)
     planner = Planner(Costs(CostTable((1, 2, 3, 4), (100.0, 110.0, 155.0, 165.0))), {"model": lambda _: 0.6})
-    for feature, value, times in ((0, 1.0, 40), (1, 0.0, 8), (2, 0.0, 8)):
+    for feature, value, times in ((0, 1.0, 40), (1, 0.0, 4), (2, 0.0, 4)):
         for _ in range(times):
             planner.acceptance["model"].observe(feature, value)
     widths = []
