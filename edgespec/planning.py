@@ -11,7 +11,6 @@ Nothing here knows a model or a clock: times and outcomes are told, so tests run
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from .acceptance import Acceptance, Prior
@@ -282,14 +281,13 @@ class Planner:
             return True
         if self._tried.get(offer.source, 0) < _TRIED:
             return False
-        # Of the speed reached a part may be its own, of what it has read so far.
-        rate = math.sqrt(self.rate * self._plain_tokens / self.plain_ms)
-        tokens, best = self._plain_tokens, 0.0
+        tokens = self._plain_tokens
+        best = 0.0
         for k, reach in enumerate(self._reaches(offer, len(offer.features)), start=1):
             tokens += reach
             ms = k * offer.step_ms + self._cost(k + 1) + self.overhead_ms
-            best = max(best, 1 - ms * rate / tokens)
-        expected_ms = self.remaining / rate
+            best = max(best, 1 - ms / self._plain_for(tokens))
+        expected_ms = self.remaining * self.plain_ms
         return best * expected_ms > _GAIN * offer.setup_ms and offer.setup_ms <= _INVESTED * expected_ms
 
     def _setup_in_round(self, offer: Offer) -> float:
