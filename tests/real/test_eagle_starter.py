@@ -53,10 +53,10 @@ def head(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def llm(starter: Path, head: Path) -> Iterator[LLM]:
-    # As the other tests of texts: what a machine's own measurement chooses would make them other texts.
-    kernels = {"threads": 2, "buffers": "auto", "flash_attn": "off"}
+@pytest.fixture(scope="module", params=["off", "on"])
+def llm(request: pytest.FixtureRequest, starter: Path, head: Path) -> Iterator[LLM]:
+    # With flash attention the numbers of a prompt differ most by how it was read: at once, or all but its last token.
+    kernels = {"threads": 2, "buffers": "auto", "flash_attn": request.param}
     with edgespec.load(
         starter, draft=None, drafter="eagle", heads=head, ctx_size=1024, parallel=1, tuned=False, **kernels
     ) as loaded:
