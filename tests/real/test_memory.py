@@ -19,7 +19,7 @@ import json, re, sys
 from pathlib import Path
 import edgespec
 with edgespec.load(sys.argv[1], draft=sys.argv[2], ctx_size=4096, buffers=sys.argv[3]) as llm:
-    llm.chat([{"role": "user", "content": "word " * 600}], max_tokens=12, temperature=0.0)
+    llm.chat([{"role": "user", "content": "word " * 150}], max_tokens=12, temperature=0.0)
     parts = [c.memory for c in (llm.target, llm.draft)]
     anon = int(re.search(r"RssAnon:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
     print(json.dumps({"anon": anon, "weights": sum(m.weights for m in parts), "kv": sum(m.kv for m in parts)}))

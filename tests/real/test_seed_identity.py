@@ -81,7 +81,8 @@ def _shown(forks: list[Fork]) -> list[tuple[int, float, float, bool]]:
 
 
 @pytest.mark.parametrize(
-    ("temperature", "kv_type"), [pytest.param(0.7, "f16", marks=pytest.mark.soak), (1.0, "f16"), (1.0, "f32")]
+    ("temperature", "kv_type"),
+    [pytest.param(0.7, "f16", marks=pytest.mark.soak), (1.0, "f16"), pytest.param(1.0, "f32", marks=pytest.mark.soak)],
 )
 def test_lookup_changes_no_word_of_a_seeded_text(starter: Path, temperature: float, kv_type: str, record) -> None:
     """Texts that repeat their prompt, so that guesses are both taken and refused."""
