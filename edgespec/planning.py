@@ -18,6 +18,7 @@ from .beside import ALONE, Beside, passes
 from .costs import Costs
 from .losses import Account, Ledger
 from .offers import Offer, Plan
+from .pace import Pace
 from .reasons import UNSURE, Considered, why_off
 from .sharing import Prospect, Way
 
@@ -27,7 +28,6 @@ _SHORT_SETUP_STEPS = 4.0  # draft steps: a longer set-up is an investment
 _INVESTED, _GAIN = 0.5, 2.0  # most of the time a reply is expected to take; least gain for each ms of it
 _TRIED = 6  # tokens of a source looked at in this request before anything is invested in it
 _GOOD = 0.85  # acceptance of a source that is worth a look
-_MEMORY = 0.97  # per round, of the speed achieved
 # Rounds between two plain ones while speculating, so that the speed-up is measured, and that the cost of a plain round
 # is known. The less speculation is expected to win, the more depends on that, and the less a plain round costs.
 _PLAIN_EVERY, _PLAIN_OFTEN, _PLAIN_LOSS, _SURPRISED_LOSS = 64, 4, 0.025, 0.1  # the last one while that cost is in doubt
@@ -59,7 +59,7 @@ class Planner:
         self.overhead_ms = overhead_ms
         self.remaining = remaining
         self._account = Account(remaining, ledger)
-        self._recent = (0.0, 0.0)
+        self._pace = Pace()
         self._since_plain, self._plain_every, self._surprised = 0, _PLAIN_OFTEN, False
         self._since_probe: dict[str, int] = {}
         self._tried: dict[str, int] = {}
@@ -132,12 +132,13 @@ class Planner:
         """What this request could draft, for a plan of all that share a decode. room, depth: as for plan()."""
         self._depth = depth
         self._known.clear()
+        self._pace.see(offers, room, self.remaining)
         ways = [
             Way(self._reaches(offer, room), offer.step_ms, self._setup_in_round(offer))
             for offer in offers
             if self.worth_setup(offer)
         ]
-        return Prospect.of(ways, self.rate, self._recent, self._left, self._price)
+        return Prospect.of(ways, self.rate, self._pace.recent, self._left, self._price)
 
     def may_draft(self, depth: int = 0) -> bool:
         """Could the shortest draft be lost now? If not, to look for one would cost time for nothing but to say why."""
@@ -153,6 +154,7 @@ class Planner:
         self._depth = depth
         self._known.clear()
         self._considered.clear()
+        self._pace.see(offers, room, self.remaining)
         if not offers:
             self._speculating, self._off = False, True
             return Plan(ms=self.plain_ms)
@@ -213,11 +215,10 @@ class Planner:
 
     @property
     def rate(self) -> float:
-        """Tokens per millisecond of the latest rounds, never below what plain decoding gives: of all requests."""
+        """Tokens per millisecond that time is weighed by, never below what plain decoding gives: of all requests."""
         rate = self._known.get(_RATE)
         if rate is None:
-            plain, spent = self._recent
-            own = self._talking / self._all_plain_ms * max(1.0, plain / spent if spent else 0.0)
+            own = self._talking / self._all_plain_ms * self._pace.over_plain
             rate = self._known[_RATE] = self.beside.rate or own
         return rate
 
@@ -281,8 +282,7 @@ class Planner:
             return True
         if self._tried.get(offer.source, 0) < _TRIED:
             return False
-        tokens = self._plain_tokens
-        best = 0.0
+        tokens, best = self._plain_tokens, 0.0
         for k, reach in enumerate(self._reaches(offer, len(offer.features)), start=1):
             tokens += reach
             ms = k * offer.step_ms + self._cost(k + 1) + self.overhead_ms
@@ -354,8 +354,7 @@ class Planner:
         share_ms = plain_ms / self._talking
         total = share_ms + more_ms + max(0.0, draft_ms - plan.setup_ms)
         self._account.spend(total)
-        plain, spent = self._recent
-        self._recent = (plain * _MEMORY + share_ms * produced, spent * _MEMORY + total)
+        self._pace.add(share_ms * produced, total)
         self.remaining = max(1, self.remaining - produced)
         for source in self._since_probe:
             self._since_probe[source] += 1

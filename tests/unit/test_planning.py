@@ -278,7 +278,8 @@ def test_a_long_draft_that_had_bad_luck_is_tried_again(
 ) -> None:
     """All that the model drafts is right, and three tokens pay best; but the first second and third ones failed."""
     monkeypatch.setattr("edgespec.losses._HOPE_SHARE", share)
-    planner = Planner(Costs(CostTable((1, 2, 3, 4), (100.0, 110.0, 155.0, 165.0))), {"model": lambda _: 0.6})
+    costs = Costs(CostTable((1, 2, 3, 4), (100.0, 110.0, 155.0, 165.0)))
+    planner = Planner(costs, {"model": lambda _: 0.6}, remaining=2000)
     for feature, value, times in ((0, 1.0, 40), (1, 0.0, 4), (2, 0.0, 4)):
         for _ in range(times):
             planner.acceptance["model"].observe(feature, value)
@@ -304,6 +305,21 @@ def test_the_plan_follows_the_jagged_curve() -> None:
     costs = Costs(CostTable((1, 2, 4, 8), (100.0, 170.0, 150.0, 240.0)))
     plan = Planner(costs, {"lookup": lambda _: 0.6}).plan([Offer("lookup", (1,) * 7)], 7)
     assert (plan.source, plan.k) == ("lookup", 3)
+
+
+@pytest.mark.parametrize(("tokens", "last"), [(160, 16), (165, 5), (168, 8), (170, 10), (173, 13), (180, 4)])
+def test_the_last_tokens_are_not_saved_for_longer_drafts_that_cannot_come(tokens: int, last: int) -> None:
+    """Beside the speed of long drafts only the four rows that cost least seem worth their time; one draft ends it."""
+    costs = Costs(CostTable((1, 4, 8, 10, 16), (80.0, 91.0, 155.0, 215.0, 242.0)))
+    planner = Planner(costs, {"lookup": lambda _: 0.98}, overhead_ms=0.0, remaining=tokens)
+    left, produced = tokens, []
+    while left:
+        plan = planner.plan([Offer("lookup", (1,) * 15)], min(15, left - 1))
+        ms, right = costs.at(plan.k + 1), (1.0,) * plan.k
+        planner.observe(plan, (1,) * plan.k, right, produced=plan.k + 1, draft_ms=0, verify_ms=ms, other_ms=0)
+        left -= plan.k + 1
+        produced.append(plan.k + 1)
+    assert produced == [16] * (tokens // 16) + [last] * (tokens % 16 > 0)
 
 
 def test_no_source_is_used_where_none_pays_and_the_reason_is_said() -> None:
