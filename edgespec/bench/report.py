@@ -92,6 +92,8 @@ def _row(cell: Cell, outcome: Outcome, seed: int) -> dict[str, Any]:
         "calibrated_speedup": stats.calibrated_speedup(runs, costs, step),
         "predicted_ms": stats.predicted_ms(cell.pairs, costs, step),
         "measured_ms": stats.round_ms(runs),
+        "prediction_error": stats.prediction_error(cell.pairs, costs, step),
+        "plain_spread": stats.spread(cell.pairs),
         "per_prompt": [
             {
                 "prompt": pair.prompt,

@@ -158,6 +158,28 @@ def predicted_ms(pairs: Sequence[Pair], costs: CostTable, draft_step_ms: float |
     return total / rounds if rounds else None
 
 
+def prediction_error(pairs: Sequence[Pair], costs: CostTable, draft_step_ms: float | None) -> float | None:
+    """How far predicted_ms is from the time of a round, as a share of it: median over prompts; None without a round."""
+    errors = []
+    for pair in pairs:
+        predicted, measured = predicted_ms([pair], costs, draft_step_ms), round_ms(pair.mode)
+        if predicted and measured:
+            errors.append(abs(predicted / measured - 1))
+    return median(errors)
+
+
+def spread(pairs: Sequence[Pair]) -> float | None:
+    """How far apart the base's runs of one prompt are, by the time of a round, as a share of the shorter: median over
+    prompts; None where there are no two. What differs by less is noise.
+    """
+    found = []
+    for pair in pairs:
+        times = [ms for ms in (round_ms([run]) for run in pair.base) if ms]
+        if len(times) > 1:
+            found.append(max(times) / min(times) - 1)
+    return median(found)
+
+
 def calibrated_speedup(runs: Sequence[Run], costs: CostTable, draft_step_ms: float | None) -> float | None:
     """Counts times the cost table: tau * v(1) / time of a round. No clock but the table's enters it."""
     per_round, produced = table_ms(runs, costs, draft_step_ms), tau(runs)

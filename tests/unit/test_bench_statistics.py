@@ -85,6 +85,25 @@ def test_predicted_times_and_calibrated_speedup():
     assert stats.predicted_ms([Pair("p", (plain,), (mode,))], COSTS, 2.0) == pytest.approx(32)
 
 
+def test_the_error_of_a_prediction_is_that_of_the_median_prompt():
+    """By the table a round of four rows takes 16 ms and a plain one 10; here they take 20, 18 and 8, and 10."""
+    plain = run(5, 0.05, rounds=5, produced=5, widths=((1, 5),))
+    pairs = [
+        Pair("p", (plain,), (run(8, ms / 500, rounds=2, produced=8, widths=((4, 2),)),)) for ms in (20.0, 18.0, 8.0)
+    ]
+    assert stats.prediction_error(pairs, COSTS, None) == pytest.approx(1 - 16 / 20)
+    assert stats.prediction_error([], COSTS, None) is None
+
+
+def test_the_spread_is_that_of_plain_runs_of_one_prompt():
+    def plain(ms):
+        return run(4, ms / 1000, rounds=1, produced=4)
+
+    pairs = [Pair("p", (plain(a), plain(b)), ()) for a, b in ((10, 11), (12, 10), (30, 30))]
+    assert stats.spread(pairs) == pytest.approx(0.1)
+    assert stats.spread([Pair("q", (plain(10),), ())]) is None
+
+
 def fixed_and_auto(ratios: dict[str, list[float]], costs_of: dict[str, int]) -> list[Cell]:
     """Cells of one workload. ratios: of each prompt to plain.  costs_of: rows of a mode's decodes, 2 tokens each."""
     plain = run(10, 1.0, rounds=10, produced=10, widths=((1, 10),))
