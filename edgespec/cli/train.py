@@ -32,6 +32,14 @@ _ROOM = 256  # tokens of a prompt
 @click.option("--epochs", type=int, default=12, show_default=True, metavar="N", help="Most passes over them.")
 @click.option("--heads", type=int, default=3, show_default=True, metavar="K", help="How many tokens ahead they guess.")
 @click.option("--vocabulary", type=int, default=8192, show_default=True, metavar="N", help="Most tokens they know.")
+@click.option(
+    "--questions",
+    type=int,
+    default=600,
+    show_default=True,
+    metavar="N",
+    help="Most questions that the model asks itself; 0: the built-in prompts alone.",
+)
 @click.option("--at-once", type=int, default=16, show_default=True, metavar="N", help="Texts written in one decode.")
 @click.option("--prompts-file", metavar="FILE.jsonl", help="Prompts of your own beside the built-in ones.")
 @click.option("--chats", is_flag=True, help="Prompts out of your saved conversations, too.")
@@ -52,7 +60,7 @@ def train(model: str, **options: Any) -> None:
     from ..train import forms, process
     from ..train.settings import TrainSettings
 
-    names = ("form", "minutes", "tokens", "epochs", "heads", "vocabulary", "at_once", "seed")
+    names = ("form", "minutes", "tokens", "epochs", "heads", "vocabulary", "questions", "at_once", "seed")
     settings = TrainSettings(**{name: options[name] for name in names})
     out = None if options["out"] is None else Path(options["out"]).absolute()
     suffix = forms.FORMS[settings.form].suffix

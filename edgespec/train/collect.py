@@ -85,7 +85,8 @@ def collect_shard(
     more time? What is written by then is kept.
 
     A function of model, prompts, number, settings and width. Group 0 is for validation: the model's likeliest tokens.
-    In the others half of the texts are drawn, since heads meet both.
+    In the others half of the texts are drawn, since heads meet both: two, then two that are not, for prompts of two
+    kinds take turns.
     """
     path = shard_path(folder, number)
     if (kept := read_shard(path)) is not None:
@@ -95,11 +96,13 @@ def collect_shard(
     return texts
 
 
-class _Writing:
+class Writing:
     """A text that is being written. rng: what draws it; None: the likeliest token each time."""
 
-    def __init__(self, prompt: tuple[int, ...], rng: np.random.Generator | None) -> None:
-        self.tokens, self._prompt, self._rng = list(prompt), prompt, rng
+    def __init__(
+        self, prompt: tuple[int, ...], rng: np.random.Generator | None, temperature: float = _TEMPERATURE
+    ) -> None:
+        self.tokens, self._prompt, self._rng, self._temperature = list(prompt), prompt, rng, np.float32(temperature)
         self._states: list[NDArray[np.float16]] = []
         self._top: list[NDArray[np.int32]] = []
         self._chances: list[NDArray[np.float16]] = []
@@ -116,7 +119,7 @@ class _Writing:
         if self._rng is None:
             token = int(top[row[top].argmax()])
         else:
-            drawn = np.searchsorted(np.cumsum(_softmax(row[top] / np.float32(_TEMPERATURE))), self._rng.random())
+            drawn = np.searchsorted(np.cumsum(_softmax(row[top] / self._temperature)), self._rng.random())
             token = int(top[min(int(drawn), len(top) - 1)])
         missing = TOP - len(top)
         self._states.append(halved(state))
@@ -142,11 +145,17 @@ def write_texts(
     over: Callable[[], bool] = lambda: False,
 ) -> list[Text]:
     """One text for each prompt, in their order. Where one ends, the next begins in its place. over: as above."""
-    target = llm.target
     texts = [
-        _Writing(prompt, None if number == 0 or i % 2 else np.random.default_rng((settings.seed, number, i)))
+        Writing(prompt, None if number == 0 or i // 2 % 2 else np.random.default_rng((settings.seed, number, i)))
         for i, prompt in enumerate(prompts)
     ]
+    write(llm, texts, settings.reply, width, over)
+    return [text.text() for text in texts if len(text)]
+
+
+def write(llm: LLM, texts: Sequence[Writing], longest: int, width: int, over: Callable[[], bool]) -> None:
+    """Go on with each of them to an end token, or for `longest` tokens."""
+    target = llm.target
     waiting = iter(texts)
     sequences = [target.sequence() for _ in range(min(width, len(texts)))]
     try:
@@ -157,7 +166,7 @@ def write_texts(
                 going = []
                 for (sequence, text), rows in zip(running, scored, strict=True):
                     token = text.take(rows[0][: target.vocab.size], target.states(sequence)[0])
-                    ended = target.vocab.is_eog(token) or len(text) == settings.reply
+                    ended = target.vocab.is_eog(token) or len(text) == longest
                     going.append((sequence, next(waiting, None) if ended else text))
             running = [(sequence, text) for sequence, text in going if text is not None]
             if over():
@@ -167,7 +176,6 @@ def write_texts(
             # Where a text lies in the cache changes sums by a rounding: a group begins as in a fresh process.
             sequence.truncate(0)
             sequence.close()
-    return [text.text() for text in texts if len(text)]
 
 
 def _softmax(logits: Rows) -> Rows:

@@ -28,13 +28,15 @@ from .form import Form, Material
 from .forms import FORMS
 from .measure import Measured, measure
 from .output import output_rows
-from .prompts import MEASURED, divided, shipped
+from .prompts import MEASURED, abouts, divided, mixed, shipped
+from .questions import ask
 from .room import on_disk, require_memory, require_space
 from .settings import Progress, TrainSettings
 
-_COLLECTING = 0.55  # most of the time that it may take
+_COLLECTING, _ASKING = 0.55, 0.12  # most of the time that it may take; of that, to ask questions
 _MEASURING = 0.06  # of the time, for the end
-_COLLECTED, _WIDTH, _CHECKPOINT, _UNMEASURED = "collected.json", "width.json", "checkpoint.npz", "unmeasured"
+_COLLECTED, _WIDTH, _QUESTIONS = "collected.json", "width.json", "questions.json"
+_CHECKPOINT, _UNMEASURED = "checkpoint.npz", "unmeasured"
 _JUDGING = 1.4  # times of a pass that a pass takes with all that comes with it
 _LEAST_GROUPS = 1  # to train on, however short the time is
 _ROUNDS = 3  # texts of a group that follow each other in one place
@@ -105,8 +107,10 @@ def train(
     with on_disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with _opened(path, load, settings) as llm:
-            prompts = _Prompts.of(llm, settings, own)
-            texts, held = _collected(llm, prompts, settings, progress, folder, watch)
+            width = _width(llm, settings, folder)
+            asked = _asked(llm, settings, progress, folder, watch, width)
+            prompts = _Prompts.of(llm, settings, own, asked)
+            texts, held = _collected(llm, prompts, settings, progress, folder, watch, width)
             size = llm.target.vocab.size
         trainer, score = _fitted(form, header, texts, held, settings, progress, folder, watch)
         tokens = sum(len(text.tokens) for text in texts)
@@ -116,7 +120,7 @@ def train(
             held[0].states.shape[1],
             identity,
             header.path.name,
-            recipe=json.dumps(recipe | {"own": len(own)}),
+            recipe=json.dumps(recipe | {"own": len(own), "asked": sum(map(bool, asked))}),
         )
         unmeasured = folder / f"{_UNMEASURED}{form.suffix}"
         trainer.write(facts, unmeasured)
@@ -163,31 +167,46 @@ def _opened(path: Path, load: Load, settings: TrainSettings) -> Iterator[LLM]:
 
 @dataclass(frozen=True, slots=True)
 class _Prompts:
-    """As the model reads them, in the order in which they are used. judged: no subject of learned, the same forms.
-    measured: other forms, and held-out prompts of the user's."""
+    """As the model reads them, in the order in which they are used. judged: no subject of learned, the same forms, and
+    questions that the model asked itself. measured: other forms, and held-out prompts of the user's."""
 
     learned: list[tuple[int, ...]]
     judged: list[tuple[int, ...]]
     measured: list[tuple[int, ...]]
 
     @classmethod
-    def of(cls, llm: LLM, settings: TrainSettings, own: Sequence[Prompt]) -> _Prompts:
+    def of(cls, llm: LLM, settings: TrainSettings, own: Sequence[Prompt], asked: Sequence[str]) -> _Prompts:
+        """asked: questions of the model's, every other prompt as long as there are some."""
         parts: list[list[tuple[int, ...]]] = []
-        for i, (ours, theirs) in enumerate(zip(shipped(), divided(own), strict=True)):
+        for i, (ours, theirs, its) in enumerate(zip(shipped(), divided(own), divided(asked), strict=True)):
             ids = encoded(llm, [*ours, *theirs])
             order = np.random.default_rng((settings.seed, i)).permutation(len(ids)).tolist()
-            parts.append([ids[j] for j in order])
+            questions = list(dict.fromkeys(question for question in its if question))
+            parts.append(mixed(encoded(llm, questions) if questions else [], [ids[j] for j in order]))
         learned, judged = parts
         return cls(learned, judged, encoded(llm, [*MEASURED, *divided(own)[1][: len(MEASURED)]]))
 
 
+def _asked(llm: LLM, settings: TrainSettings, progress: Progress, folder: Path, watch: _Time, width: int) -> list[str]:
+    """Questions that the model asks itself, for half of the texts; some are empty. Every HELD_OUTth is held out."""
+    kept = folder / _QUESTIONS
+    if kept.exists():
+        found: list[str] = json.loads(kept.read_text("utf-8"))
+        return found
+    progress.step("the model asks itself questions")
+    end = watch.until(_COLLECTING * _ASKING)
+    count = min(settings.questions, settings.tokens // (2 * settings.reply))
+    asked = ask(llm, abouts(count), settings, width, lambda: watch.clock() >= end)
+    write_whole(kept, json.dumps(asked))
+    return asked
+
+
 def _collected(
-    llm: LLM, prompts: _Prompts, settings: TrainSettings, progress: Progress, folder: Path, watch: _Time
+    llm: LLM, prompts: _Prompts, settings: TrainSettings, progress: Progress, folder: Path, watch: _Time, width: int
 ) -> tuple[list[Text], list[Text]]:
     """(texts to learn from, texts to judge by): groups from disk, and written now until there are enough of them."""
     size, mark = settings.at_once, folder / _COLLECTED
     wanted = json.loads(mark.read_text("utf-8"))["groups"] if mark.exists() else None
-    width = _width(llm, settings, folder)
     progress.step(f"the model writes texts to learn from, {width} at a time")
     held = collect_shard(llm, group(prompts.judged, 1, _JUDGED * size), 0, folder, settings, width)
     texts: list[Text] = []

@@ -81,6 +81,9 @@ _SHORTEN = (
     "Write a title for this text and explain your choice.\n\n{}",
 )
 
+# System messages under which a model is to ask: they name a subject, and leave the form to it.
+_ABOUT = (("You answer questions about {}.", _SUBJECTS), ("You help to write a program that {}.", _TASKS))
+
 # Of no form above: what somebody asks is not what anybody thought of. Heads guess texts of known forms better.
 MEASURED = (
     "I get a headache whenever I read on the bus. Is that normal?",
@@ -112,6 +115,19 @@ def shipped() -> tuple[list[str], list[str]]:
     return train, held
 
 
+def abouts(count: int) -> list[str]:
+    """So many system messages to ask questions under; every HELD_OUTth names a subject that is held out."""
+    learned, held = (mixed(*(_about(*row, held=held) for row in _ABOUT)) for held in (False, True))
+    return [
+        held[number // HELD_OUT % len(held)] if number % HELD_OUT == HELD_OUT - 1 else learned[number % len(learned)]
+        for number in range(count)
+    ]
+
+
+def _about(form: str, subjects: Sequence[str], *, held: bool) -> list[str]:
+    return [form.format(s) for i, s in enumerate(subjects) if (i % HELD_OUT == HELD_OUT - 1) == held]
+
+
 def _tables() -> Iterator[tuple[Sequence[str], Sequence[str]]]:
     """Forms, and what goes into each of them."""
     passages = [passage(subject) for subject in _SUBJECTS]
@@ -126,3 +142,9 @@ def divided(own: Sequence[T]) -> tuple[list[T], list[T]]:
     """The user's own prompts in the same way: (to train on, held out)."""
     held = list(own[HELD_OUT - 1 :: HELD_OUT])
     return [prompt for i, prompt in enumerate(own) if i % HELD_OUT != HELD_OUT - 1], held
+
+
+def mixed(some: Sequence[T], others: Sequence[T]) -> list[T]:
+    """In turns, as long as there are both; then the rest."""
+    both = [item for pair in zip(some, others, strict=False) for item in pair]
+    return [*both, *some[len(others) :], *others[len(some) :]]

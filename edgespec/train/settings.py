@@ -16,6 +16,7 @@ _WHOLE = {  # field: (least, most)
     "tokens": (200, 10_000_000),
     "epochs": (1, 1000),
     "reply": (16, 1024),
+    "questions": (0, 100_000),
     "vocabulary": (16, 1 << 18),
     "at_once": (1, 32),
     "batch": (16, 4096),
@@ -26,9 +27,9 @@ _WHOLE = {  # field: (least, most)
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainSettings:
     """form: one of FORMS.  heads: K, tokens that are guessed in a round.  minutes: of collecting and training together.
-    tokens: to collect, at most.  epochs: passes over them, at most.  reply: tokens of one text.  vocabulary: tokens
-    that can be guessed, at most.  at_once: texts written together.  batch: positions of one step.  seed: of all that is
-    drawn.  Raises BadRequestError.
+    tokens: to collect, at most.  epochs: passes over them, at most.  reply: tokens of one text.  questions: that the
+    model asks itself, at most.  vocabulary: tokens that can be guessed, at most.  at_once: texts written together.
+    batch: positions of one step.  seed: of all that is drawn.  Raises BadRequestError.
     """
 
     form: str = "sequential"
@@ -37,6 +38,7 @@ class TrainSettings:
     tokens: int = 250_000
     epochs: int = 12
     reply: int = 160
+    questions: int = 600
     vocabulary: int = 8192
     at_once: int = 16
     batch: int = 256

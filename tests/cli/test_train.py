@@ -94,7 +94,7 @@ def test_interrupted_anywhere_it_goes_on_to_the_same_heads(
         tensors,
         (collect, "write_shard", 0),
         (collect, "write_shard", 2),
-        (collect._Writing, "take", 30),
+        (collect.Writing, "take", 30),
         (fit.Trainer, "run_epoch", 0),
         (fit.Trainer, "_adam", 2),
         (process, "write_arrays", 1),
