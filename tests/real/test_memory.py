@@ -18,17 +18,28 @@ _CHILD = """
 import json, re, sys
 from pathlib import Path
 import edgespec
-with edgespec.load(sys.argv[1], draft=sys.argv[2], ctx_size=4096, buffers=sys.argv[3]) as llm:
-    llm.chat([{"role": "user", "content": "word " * 150}], max_tokens=12, temperature=0.0)
+given = {"buffers": sys.argv[3], "threads": 2, "flash_attn": "off"}
+more = {} if sys.argv[4] == "planned" else {"draft_max": 3}
+with edgespec.load(sys.argv[1], draft=sys.argv[2], ctx_size=4096, **given) as llm:
+    llm.chat([{"role": "user", "content": "word " * 150}], max_tokens=12, temperature=0.0, **more)
     parts = [c.memory for c in (llm.target, llm.draft)]
     anon = int(re.search(r"RssAnon:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
     print(json.dumps({"anon": anon, "weights": sum(m.weights for m in parts), "kv": sum(m.kv for m in parts)}))
 """
 
 
-@pytest.mark.parametrize("buffers", [pytest.param("auto", marks=pytest.mark.soak), "none"])
-def test_pair_at_context_4096(qwen_target: Path, qwen_draft: Path, buffers: str, record) -> None:
-    command = [sys.executable, "-c", _CHILD, str(qwen_target), str(qwen_draft), buffers]
+@pytest.mark.parametrize(
+    ("buffers", "drafts"),
+    [
+        pytest.param("auto", "planned", marks=pytest.mark.soak),
+        pytest.param("none", "planned", marks=pytest.mark.soak),
+        ("auto", "3"),
+        ("none", "3"),
+    ],
+)
+def test_pair_at_context_4096(qwen_target: Path, qwen_draft: Path, buffers: str, drafts: str, record) -> None:
+    """planned: decode times of both are measured first, which takes most of a minute."""
+    command = [sys.executable, "-c", _CHILD, str(qwen_target), str(qwen_draft), buffers, drafts]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     seen = json.loads(done.stdout)
     weights = seen["weights"] if buffers != "none" else 0  # mapped from the file, not anonymous
