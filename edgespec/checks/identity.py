@@ -64,6 +64,7 @@ def _check(
     drafted = dict.fromkeys((*llm.sources, AUTO), 0)
     for number, prompt in enumerate(prompts):
         options, choose = rule(number, prompt)
+        _read(llm.target, prompt.ids)
         plain = _complete(llm, prompt, draft_max=0, **options)
         forks: dict[_Text, Fork | None] = {}  # sources often give the same text in the same rounds
         for name in drafted:
@@ -89,18 +90,14 @@ def _only(llm: LLM, source: str) -> LLM:
 
 
 def _read(target: Context, prompt: Sequence[int]) -> None:
-    """Have all of a prompt but its last token in the cache, read in one piece into an empty one, as a replay of a fork
-    does: all texts then start from the same numbers.
-    """
+    """Read a prompt into an empty cache, as a replay of a fork will: all texts then start from the same numbers."""
     sequence = target.sequence(prompt)
-    if target.sync(sequence, prompt[:-1]):
-        target.sync(sequence, ())
-        target.sync(sequence, prompt[:-1])
+    target.sync(sequence, ())
+    target.sync(sequence, prompt[:-1])
     sequence.close()
 
 
 def _complete(llm: LLM, prompt: TokenPrompt, **options: Any) -> _Text:
-    _read(llm.target, prompt.ids)
     with llm.stream(prompt.ids, **options) as stream:
         rounds = rounds_of(stream.events())
     reply = stream.reply
