@@ -6,6 +6,7 @@ a draft never exceeds the room left in the context, in max_tokens or in one deco
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ from .verification import SEED, VERIFIERS, Verdict, verify_greedy, verify_seed
 
 __all__ = ["NO_ROLLBACK", "Event", "Generation", "GenerationRequest", "Timing", "generate", "step"]
 
+_LEAST_SUM = 1e-20  # of exponentials: below, those of float32 lose digits
 NO_ROLLBACK = "speculation is off for this model: its recurrent state cannot be rolled back"
 
 
@@ -377,6 +379,10 @@ def generate(
 
 def log_probability(row: Rows, token: int) -> float:
     """log-softmax of raw logits `row`, shape (V,), at `token`; natural log."""
+    with np.errstate(over="ignore"):
+        total = float(np.exp(row).sum())
+    if _LEAST_SUM < total < math.inf:  # as a rule: shifting the row first would take as long again
+        return min(0.0, float(row[token]) - math.log(total))
     top = row.max()
     return float(row[token] - top) - float(np.log(np.exp(row - top).sum()))
 

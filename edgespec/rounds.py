@@ -184,14 +184,16 @@ class _Round:
 
     def requests(self) -> list[ScoreRequest]:
         """Of those that have not failed, and the pieces behind them."""
+        stops = self._stops()
         requests = [
-            ScoreRequest(g.sequence, g.tokens, draft.tokens, None, g.wants_states)
+            ScoreRequest(g.sequence, g.tokens, draft.tokens, g.cancelled if g is stops else None, g.wants_states)
             for g, draft in zip(self.running, self.drafts, strict=True)
             if g.error is None
         ]
-        requests += [ScoreRequest(g.sequence, text, reads=True) for g, text in self._pieces]
-        stops = self._stops()
-        return [replace(r, cancel=stops.cancelled) if stops and r.sequence is stops.sequence else r for r in requests]
+        return requests + [
+            ScoreRequest(g.sequence, text, cancel=g.cancelled if g is stops else None, reads=True)
+            for g, text in self._pieces
+        ]
 
     def _stops(self) -> Generation | None:
         """Whoever may stop the decode. One that is cancelled meanwhile does not take the others' round with it; but

@@ -159,7 +159,7 @@ class Scorer(Protocol):
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     """Length of the longest common prefix of two token lists."""
     n = min(len(a), len(b))
-    if list(a[:n]) == list(b[:n]):  # the usual case, compared in C
+    if _beginning(a, n) == _beginning(b, n):  # the usual case, compared in C
         return n
     low, high = 0, n
     while high - low > 1:
@@ -169,3 +169,8 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
         else:
             high = middle
     return low
+
+
+def _beginning(tokens: Sequence[int], n: int) -> list[int]:
+    """The first n tokens; copied only where there are more."""
+    return tokens if isinstance(tokens, list) and len(tokens) == n else list(tokens[:n])
