@@ -1,6 +1,6 @@
 """`edgespec serve` under a steady load: every client gets its own answer, and nothing is left behind.
 
-20 seconds with the warm-up in `make test`; in `make soak` two hours, or EDGESPEC_TEST_LOAD_SECONDS.
+16 seconds with the warm-up in `make test`; in `make soak` two hours, or EDGESPEC_TEST_LOAD_SECONDS.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from edgespec_command import Cli
 
 from measured import Record
 
-SHORT_S, LONG_S = 12.0, 7200.0
+SHORT_S, LONG_S = 8.0, 7200.0
 QUICK, STEADY = 300, 30  # decodes per second; a model of 1.5B on a laptop has about 10
 CLIENTS = 6
 SERVE = (sys.executable, str(Path(__file__).with_name("scripted_program.py")), "serve", "--port", "0", "-m")

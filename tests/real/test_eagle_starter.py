@@ -53,7 +53,7 @@ def head(starter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", params=["off", "on"])
+@pytest.fixture(scope="module", params=[pytest.param("off", marks=pytest.mark.soak), "on"])
 def llm(request: pytest.FixtureRequest, starter: Path, head: Path) -> Iterator[LLM]:
     # With flash attention the numbers of a prompt differ most by how it was read: at once, or all but its last token.
     kernels = {"threads": 2, "buffers": "auto", "flash_attn": request.param}
