@@ -176,12 +176,16 @@ class _Prompts:
 
     @classmethod
     def of(cls, llm: LLM, settings: TrainSettings, own: Sequence[Prompt], asked: Sequence[str]) -> _Prompts:
-        """asked: questions of the model's, every other prompt as long as there are some."""
+        """asked: questions of the model's, every other prompt as long as there are some. One asked twice counts
+        once, and is then learned from, not judged by.
+        """
         parts: list[list[tuple[int, ...]]] = []
+        known = {""}
         for i, (ours, theirs, its) in enumerate(zip(shipped(), divided(own), divided(asked), strict=True)):
             ids = encoded(llm, [*ours, *theirs])
             order = np.random.default_rng((settings.seed, i)).permutation(len(ids)).tolist()
-            questions = list(dict.fromkeys(question for question in its if question))
+            questions = [question for question in dict.fromkeys(its) if question not in known]
+            known.update(questions)
             parts.append(mixed(encoded(llm, questions) if questions else [], [ids[j] for j in order]))
         learned, judged = parts
         return cls(learned, judged, encoded(llm, [*MEASURED, *divided(own)[1][: len(MEASURED)]]))

@@ -11,8 +11,8 @@ from training import SETTINGS, load
 
 from edgespec import LLM
 from edgespec.tiny_gguf import CHATML_TEMPLATE
-from edgespec.train import questions
-from edgespec.train.collect import Writing
+from edgespec.train import process, questions
+from edgespec.train.collect import Writing, encoded
 from edgespec.train.prompts import HELD_OUT, abouts, mixed, shipped
 
 
@@ -70,6 +70,16 @@ def test_each_is_drawn_by_itself_and_short_ones_are_none(llm: LLM, monkeypatch: 
     assert asked == ["what is the list of things", "", "what is the list of things", "the words in a list"] * 2
     assert len(set(seeds)) == 8
     assert questions.ask(llm, [], SETTINGS, 4) == []
+
+
+def test_a_question_that_was_asked_twice_is_not_judged_by_too(llm: LLM) -> None:
+    again, other = "what is the list of things", "the words in a list"
+    asked = [again, *[""] * (HELD_OUT - 2), again, again, *[""] * (HELD_OUT - 2), other]
+    found = process._Prompts.of(llm, SETTINGS, [], asked)
+    ids = {question: encoded(llm, [question])[0] for question in (again, other)}
+    assert found.learned.count(ids[again]) == 1
+    assert ids[again] not in found.judged
+    assert ids[other] in found.judged
 
 
 def test_every_eighth_is_about_a_subject_that_is_held_out() -> None:

@@ -22,6 +22,14 @@ def test_it_is_exact_for_small_and_large_logits(shift, spread):
         assert found == pytest.approx(exact[token], rel=1e-5, abs=1e-5)
 
 
+def test_a_sure_token_is_not_more_than_sure():
+    """Exponentials are rounded, up or down."""
+    for top in np.linspace(1, 40, 200, dtype=np.float32):
+        row = np.full(1_000, top - 60, np.float32)
+        row[7] = top
+        assert -1e-6 < log_probability(row, 7) <= 0
+
+
 def test_a_token_that_is_impossible():
     row = np.array([3.0, -np.inf, 1.0], np.float32)
     assert log_probability(row, 1) == -np.inf
